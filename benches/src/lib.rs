@@ -1,0 +1,1 @@
+//! Comparisons with what users do by hand.

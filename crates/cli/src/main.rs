@@ -1,0 +1,2 @@
+//! The command `hugemr`.
+fn main() {}

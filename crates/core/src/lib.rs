@@ -1,0 +1,1 @@
+//! Plans, registers and explains very large RDMA memory registrations.

@@ -1,0 +1,1 @@
+//! An emulated eRDMA PCI device over vfio-user.

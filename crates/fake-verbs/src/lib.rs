@@ -1,0 +1,1 @@
+//! A libibverbs look-alike over the simulator.

@@ -1,0 +1,1 @@
+//! The Linux host side of hugemr.

@@ -1,0 +1,1 @@
+//! Simulated kernels, drivers and devices.

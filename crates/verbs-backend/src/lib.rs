@@ -1,0 +1,1 @@
+//! hugemr on real RDMA devices.
