@@ -17,5 +17,6 @@ pub mod errno;
 pub mod fact;
 pub mod host;
 pub mod layout;
+pub mod quirk;
 pub mod size;
 pub mod version;
