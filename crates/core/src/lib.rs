@@ -17,6 +17,7 @@ pub mod errno;
 pub mod fact;
 pub mod host;
 pub mod layout;
+pub mod plan;
 pub mod quirk;
 pub mod size;
 pub mod version;
