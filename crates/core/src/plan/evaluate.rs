@@ -419,8 +419,9 @@ fn left(leave: Leave, free: &Limit, whole: &Limit) -> Limit {
         Leave::Nothing => free.clone(),
         Leave::Entries(n) => free.less((n, Some(n))),
         Leave::PerCent(p) => {
-            let share =
-                |n: u64| u64::try_from(u128::from(n) * u128::from(p) / 100).unwrap_or(u64::MAX);
+            let share = |n: u64| {
+                u64::try_from((u128::from(n) * u128::from(p)).div_ceil(100)).unwrap_or(u64::MAX)
+            };
             let most = whole.at_most().map_or(share(whole.certain()), share);
             free.less((share(whole.certain()), Some(most)))
         }
