@@ -16,6 +16,9 @@ pub mod device;
 pub mod errno;
 pub mod fact;
 pub mod host;
+pub mod key_table;
 pub mod layout;
+#[allow(unsafe_code)]
+pub mod registrar;
 pub mod size;
 pub mod version;
