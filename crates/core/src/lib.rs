@@ -16,8 +16,11 @@ pub mod device;
 pub mod errno;
 pub mod fact;
 pub mod host;
+pub mod key_table;
 pub mod layout;
 pub mod plan;
 pub mod quirk;
+#[allow(unsafe_code)]
+pub mod registrar;
 pub mod size;
 pub mod version;
