@@ -37,10 +37,6 @@ pub(crate) enum Command {
     Register(RegisterCommand),
     /// List RDMA devices, or say why there are none; --simulated lists the simulated ones
     Devices(DevicesCommand),
-    /// Explain why a registration failed: an errno and what is known -> ranked causes
-    Diagnose(DiagnoseCommand),
-    /// More: answer test vectors (JSON Lines) through the same code as the commands
-    Replay(ReplayCommand),
     /// More: print the man page
     #[command(hide = true)]
     Man,
@@ -65,7 +61,10 @@ pub(crate) struct PlanCommand {
 }
 
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is one flag of the command line")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one flag of the command line"
+)]
 pub(crate) struct RegisterCommand {
     #[command(flatten)]
     pub(crate) what: WhatArgs,
@@ -245,7 +244,11 @@ impl FromStr for Size {
     type Err = hugemr_core::size::SizeError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (bytes, decimal) = Bytes::parse(text)?;
-        Ok(Self { bytes: bytes.0, text: text.to_owned(), decimal })
+        Ok(Self {
+            bytes: bytes.0,
+            text: text.to_owned(),
+            decimal,
+        })
     }
 }
 
@@ -268,7 +271,9 @@ pub(crate) struct MaybeKernel(pub(crate) Option<KernelVersion>);
 
 fn parse_count(text: &str) -> Result<u64, String> {
     let digits: String = text.chars().filter(|c| !matches!(c, ',' | '_')).collect();
-    digits.parse().map_err(|_| format!("{text:?} is no whole number"))
+    digits
+        .parse()
+        .map_err(|_| format!("{text:?} is no whole number"))
 }
 
 fn parse_budget(text: &str) -> Result<Budget, String> {
@@ -278,7 +283,9 @@ fn parse_budget(text: &str) -> Result<Budget, String> {
     let (low, high) = text.split_once('-').unwrap_or((text, text));
     let (low, high) = (parse_count(low)?, parse_count(high)?);
     if low > high {
-        return Err(format!("{low} is above {high}: write the lower number first"));
+        return Err(format!(
+            "{low} is above {high}: write the lower number first"
+        ));
     }
     Ok(Budget::Between(low, high))
 }
@@ -287,7 +294,9 @@ fn parse_kernel(text: &str) -> Result<MaybeKernel, String> {
     if text.eq_ignore_ascii_case("unknown") {
         return Ok(MaybeKernel(None));
     }
-    text.parse().map(|version| MaybeKernel(Some(version))).map_err(|e| format!("{e}"))
+    text.parse()
+        .map(|version| MaybeKernel(Some(version)))
+        .map_err(|e| format!("{e}"))
 }
 
 fn parse_driver(text: &str) -> Result<Driver, String> {
@@ -295,9 +304,14 @@ fn parse_driver(text: &str) -> Result<Driver, String> {
         "in-tree" => Ok(Driver::InTree),
         "vendor" => Ok(Driver::Vendor(None)),
         "unknown" => Ok(Driver::Unknown),
-        _ => text.parse::<BundleVersion>().map(|bundle| Driver::Vendor(Some(bundle))).map_err(|_| {
-            format!("{text:?} is no driver (write in-tree, vendor, a bundle like 1.5.7, or unknown)")
-        }),
+        _ => text
+            .parse::<BundleVersion>()
+            .map(|bundle| Driver::Vendor(Some(bundle)))
+            .map_err(|_| {
+                format!(
+                    "{text:?} is no driver (write in-tree, vendor, a bundle like 1.5.7, or unknown)"
+                )
+            }),
     }
 }
 
@@ -305,7 +319,9 @@ fn parse_memlock(text: &str) -> Result<Memlock, String> {
     if matches!(text, "unlimited" | "infinity" | "-1") {
         return Ok(Memlock::Unlimited);
     }
-    Bytes::parse(text).map(|(bytes, _)| Memlock::Bytes(bytes.0)).map_err(|e| e.to_string())
+    Bytes::parse(text)
+        .map(|(bytes, _)| Memlock::Bytes(bytes.0))
+        .map_err(|e| e.to_string())
 }
 
 fn parse_pages(text: &str) -> Result<Pages, String> {
@@ -335,10 +351,14 @@ fn parse_leave(text: &str) -> Result<Leave, String> {
 }
 
 fn parse_other(text: &str) -> Result<OtherUse, String> {
-    let (bytes, page) =
-        text.split_once('@').ok_or_else(|| format!("{text:?} is no SIZE@PAGE like 80GiB@64KiB"))?;
+    let (bytes, page) = text
+        .split_once('@')
+        .ok_or_else(|| format!("{text:?} is no SIZE@PAGE like 80GiB@64KiB"))?;
     let bytes = Bytes::parse(bytes).map_err(|e| e.to_string())?.0.0;
-    Ok(OtherUse { bytes, page: parse_page(page)? })
+    Ok(OtherUse {
+        bytes,
+        page: parse_page(page)?,
+    })
 }
 
 fn parse_errno(text: &str) -> Result<Errno, String> {
@@ -352,7 +372,11 @@ fn parse_family(text: &str) -> Result<hugemr_core::device::Family, String> {
 
 fn parse_access(text: &str) -> Result<Access, String> {
     let mut access = Access::empty();
-    for word in text.split([',', '|', '+']).map(str::trim).filter(|w| !w.is_empty()) {
+    for word in text
+        .split([',', '|', '+'])
+        .map(str::trim)
+        .filter(|w| !w.is_empty())
+    {
         access |= match word.to_ascii_lowercase().replace('_', "-").as_str() {
             "local-write" => Access::LOCAL_WRITE,
             "remote-write" => Access::REMOTE_WRITE,
@@ -362,7 +386,9 @@ fn parse_access(text: &str) -> Result<Access, String> {
             _ => return Err(format!("{word:?} is no access flag")),
         };
     }
-    access.refusal().map_or(Ok(access), |why| Err(format!("{text}: {why}")))
+    access
+        .refusal()
+        .map_or(Ok(access), |why| Err(format!("{text}: {why}")))
 }
 
 #[cfg(test)]
@@ -377,14 +403,20 @@ mod tests {
 
     #[test]
     fn values_are_read_or_refused_in_words() {
-        assert_eq!(parse_budget("400,000-500_000"), Ok(Budget::Between(400_000, 500_000)));
+        assert_eq!(
+            parse_budget("400,000-500_000"),
+            Ok(Budget::Between(400_000, 500_000))
+        );
         assert!(parse_budget("5-4").is_err());
         assert_eq!(parse_leave("10%"), Ok(Leave::PerCent(10)));
         assert!(parse_leave("101%").is_err());
         assert!(parse_other("80GiB").is_err());
         assert!(parse_access("remote-write").is_err());
         assert_eq!(parse_access("remote-read"), Ok(Access::REMOTE_READ));
-        assert_eq!(parse_driver("1.5.7"), Ok(Driver::Vendor(Some(BundleVersion(1, 5, 7)))));
+        assert_eq!(
+            parse_driver("1.5.7"),
+            Ok(Driver::Vendor(Some(BundleVersion(1, 5, 7))))
+        );
         assert!(parse_driver("1.5").is_err());
         assert!(parse_pages("3MiB").is_err());
     }

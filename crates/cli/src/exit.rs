@@ -44,7 +44,12 @@ impl Failure {
     }
 
     fn new(exit: Exit, what: impl fmt::Display) -> Self {
-        Self { exit, what: what.to_string(), more: Vec::new(), told: false }
+        Self {
+            exit,
+            what: what.to_string(),
+            more: Vec::new(),
+            told: false,
+        }
     }
 
     pub(crate) fn with(mut self, line: impl Into<String>) -> Self {
@@ -57,7 +62,12 @@ impl From<std::io::Error> for Failure {
     /// Writing the answer failed. A reader that has gone is no failure.
     fn from(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
-            return Self { exit: Exit::Yes, what: String::new(), more: Vec::new(), told: true };
+            return Self {
+                exit: Exit::Yes,
+                what: String::new(),
+                more: Vec::new(),
+                told: true,
+            };
         }
         Self::system(format_args!("cannot write the answer: {error}"))
     }

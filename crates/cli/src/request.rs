@@ -39,7 +39,9 @@ pub(crate) fn decimal_notes(what: &WhatArgs) -> Vec<String> {
 }
 
 fn decimal_note(size: &Size) -> String {
-    let unit = size.text.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
+    let unit = size
+        .text
+        .trim_start_matches(|c: char| !c.is_ascii_alphabetic());
     let binary = format!("{}i{}", &unit[..1], &unit[1..]);
     format!(
         "{} is taken as powers of ten: {} B; for powers of two write {}",

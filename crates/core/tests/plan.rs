@@ -156,6 +156,11 @@ fn without_large_pages_every_backing_costs_4_kib_entries() {
         &host("4.19", Driver::Unknown),
     );
     assert_eq!(refusal.code, Code::OverBudget);
+    assert!(
+        refusal
+            .text
+            .starts_with("large pages cannot be used here (kernel 4.19 < 5.2)")
+    );
     assert_eq!(refusal.plan.unwrap().entries.0, 234_881_024);
     assert!(
         refusal

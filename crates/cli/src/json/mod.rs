@@ -33,8 +33,10 @@ impl<'a> FailureDocument<'a> {
 /// Writes a document with a final newline.
 pub(crate) fn write(document: &impl Serialize) -> Result<(), Failure> {
     use std::io::Write as _;
-    let text = serde_json::to_string_pretty(document)
-        .map_err(|e| Failure { exit: Exit::System, ..Failure::system(e) })?;
+    let text = serde_json::to_string_pretty(document).map_err(|e| Failure {
+        exit: Exit::System,
+        ..Failure::system(e)
+    })?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")?;
     Ok(())

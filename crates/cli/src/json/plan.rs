@@ -119,12 +119,19 @@ impl RefusalDocument {
             verdict: refusal.code.name(),
             text: refusal.text.clone(),
             errno: refusal.errno.and_then(hugemr_core::errno::Errno::name),
-            first_failure: refusal.plan.as_ref().and_then(|p| p.first_failure).map(|f| f.0),
-            max_fit: refusal.max_fit.map(|MaxFit { certain, at_most }| {
-                json!({ "certain": certain, "at_most": at_most })
-            }),
+            first_failure: refusal
+                .plan
+                .as_ref()
+                .and_then(|p| p.first_failure)
+                .map(|f| f.0),
+            max_fit: refusal.max_fit.map(
+                |MaxFit { certain, at_most }| json!({ "certain": certain, "at_most": at_most }),
+            ),
             ways_out: refusal.ways_out.iter().map(way_out).collect(),
-            plan: refusal.plan.as_ref().map(|plan| PlanDocument::new(device, plan)),
+            plan: refusal
+                .plan
+                .as_ref()
+                .map(|plan| PlanDocument::new(device, plan)),
         }
     }
 }
@@ -139,11 +146,17 @@ pub(crate) fn limit(limit: &Limit) -> Value {
 }
 
 fn need((best, worst): (u64, u64)) -> Value {
-    if best == worst { json!(best) } else { json!({ "min": best, "max": worst }) }
+    if best == worst {
+        json!(best)
+    } else {
+        json!({ "min": best, "max": worst })
+    }
 }
 
 fn huge_pages(list: &[(hugemr_core::size::PageSize, u64)]) -> Vec<Value> {
-    list.iter().map(|(page, count)| json!({ "page": page.bytes(), "count": count })).collect()
+    list.iter()
+        .map(|(page, count)| json!({ "page": page.bytes(), "count": count }))
+        .collect()
 }
 
 fn alternative(other: &Alternative) -> Value {

@@ -2,6 +2,7 @@
 
 mod plan;
 mod refusal;
+pub(crate) mod register;
 mod table;
 pub(crate) mod words;
 

@@ -15,7 +15,11 @@ pub(crate) fn refusal(refusal: &Refusal, again: &dyn Fn(Option<u64>, &str) -> St
         lines.push(match (fit.certain, fit.at_most) {
             (0, None) => "  how much would fit is not known".to_owned(),
             (certain, Some(most)) if certain == most => {
-                format!("  largest on {:12} {}", words::pages_flag(plan.pages), Bytes(certain))
+                format!(
+                    "  largest on {:12} {}",
+                    words::pages_flag(plan.pages),
+                    Bytes(certain)
+                )
             }
             (certain, most) => format!(
                 "  largest on {:12} {} certainly, {} at most",
@@ -37,12 +41,19 @@ fn failure(refusal: &Refusal) -> Option<String> {
     let plan = refusal.plan.as_ref()?;
     let (index, errno) = plan.first_failure?;
     let name = errno.name().unwrap_or("an error");
-    let per = plan.check(hugemr_core::plan::Resource::EntriesPerMr)?.need.0;
+    let per = plan
+        .check(hugemr_core::plan::Resource::EntriesPerMr)?
+        .need
+        .0;
     let detail = match refusal.code {
         Code::OverBudget => format!(" ({} entries per {} MR)", Grouped(per), Bytes(plan.chunk)),
         _ => String::new(),
     };
-    Some(format!("ibv_reg_mr would return {name} at MR {} of {}{detail}", index + 1, Grouped(plan.mrs)))
+    Some(format!(
+        "ibv_reg_mr would return {name} at MR {} of {}{detail}",
+        index + 1,
+        Grouped(plan.mrs)
+    ))
 }
 
 fn way_out(way: &WayOut, again: &dyn Fn(Option<u64>, &str) -> String) -> String {
@@ -60,7 +71,11 @@ fn way_out(way: &WayOut, again: &dyn Fn(Option<u64>, &str) -> String) -> String 
             reserve_command(*page, *short)
         ),
         WayOut::Smaller(bytes) => {
-            format!("{:52} {}", format!("{} would fit", Bytes(*bytes)), again(Some(*bytes), ""))
+            format!(
+                "{:52} {}",
+                format!("{} would fit", Bytes(*bytes)),
+                again(Some(*bytes), "")
+            )
         }
         WayOut::LongerChunks(bytes) | WayOut::ShorterChunks(bytes) => format!(
             "{:52} {}",
@@ -83,6 +98,9 @@ fn way_out(way: &WayOut, again: &dyn Fn(Option<u64>, &str) -> String) -> String 
 
 /// Raises the pool by what is missing, whatever it is now.
 fn reserve_command(page: hugemr_core::size::PageSize, short: u64) -> String {
-    let file = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", page.bytes() / 1024);
+    let file = format!(
+        "/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages",
+        page.bytes() / 1024
+    );
     format!("sudo sh -c 'echo $(( $(cat {file}) + {short} )) > {file}'")
 }

@@ -28,13 +28,24 @@ pub(crate) fn mrs(segments: &[Segment]) -> String {
         [(1, len)] => format!("1 MR of {}", Bytes(*len)),
         [(count, len)] => format!("{} MRs x {}", Grouped(*count), Bytes(*len)),
         [(count, len), (1, last)] => {
-            format!("{} {} x {} and 1 of {}", Grouped(*count), word(*count), Bytes(*len), Bytes(*last))
+            format!(
+                "{} {} x {} and 1 of {}",
+                Grouped(*count),
+                word(*count),
+                Bytes(*len),
+                Bytes(*last)
+            )
         }
         _ => {
             let total: u64 = runs.iter().map(|r| r.0).sum();
             let lens = runs.iter().map(|r| r.1);
             let (low, high) = (lens.clone().min().unwrap_or(0), lens.max().unwrap_or(0));
-            format!("{} MRs of {} to {}", Grouped(total), Bytes(low), Bytes(high))
+            format!(
+                "{} MRs of {} to {}",
+                Grouped(total),
+                Bytes(low),
+                Bytes(high)
+            )
         }
     }
 }
@@ -115,7 +126,9 @@ pub(crate) fn resource(resource: Resource) -> String {
 
 /// `kernel 5.15, erdma_installer 1.5.2`.
 pub(crate) fn platform(platform: &Platform) -> String {
-    let kernel = platform.kernel.map_or_else(|| "unknown".to_owned(), |k| k.to_string());
+    let kernel = platform
+        .kernel
+        .map_or_else(|| "unknown".to_owned(), |k| k.to_string());
     let driver = match platform.driver {
         Driver::InTree => "in-tree driver".to_owned(),
         Driver::Vendor(Some(bundle)) => format!("erdma_installer {bundle}"),
@@ -132,10 +145,16 @@ pub(crate) fn alternative(other: &Alternative) -> String {
         _ => pages(other.pages),
     };
     let need = match other.huge_pages.as_slice() {
+        [(_, 1)] => "1 page".to_owned(),
         [(_, count)] => format!("{} pages", Grouped(*count)),
         _ => format!("{} entries", range(other.entries)),
     };
-    format!("{name}: {need}, {} MRs of {}", Grouped(other.mrs), Bytes(other.chunk))
+    let word = if other.mrs == 1 { "MR" } else { "MRs" };
+    format!(
+        "{name}: {need}, {} {word} of {}",
+        Grouped(other.mrs),
+        Bytes(other.chunk)
+    )
 }
 
 /// Whether the plan has only chunks of one length.

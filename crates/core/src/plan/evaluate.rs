@@ -44,6 +44,7 @@ pub(super) fn evaluate(
     let quirks = quirk::states(&host.platform, device.family);
     let mut work = Work {
         request,
+        pages,
         device,
         quirks: &quirks,
         segments: Vec::new(),
@@ -52,8 +53,7 @@ pub(super) fn evaluate(
     for piece in &pieces {
         work.add(piece, &pieces)?;
     }
-    work.finish(pages, &pieces, host)
-        .ok_or_else(|| too_big(wanted))
+    work.finish(&pieces, host).ok_or_else(|| too_big(wanted))
 }
 
 fn too_big(wanted: u64) -> NoTiling {
@@ -87,6 +87,7 @@ struct Part {
 
 struct Work<'a> {
     request: &'a PlanRequest,
+    pages: Pages,
     device: &'a Device,
     quirks: &'a [QuirkState],
     segments: Vec<Segment>,
@@ -145,7 +146,7 @@ impl Work<'_> {
             .filter(|state| state.can_hit(longest, best, one(best)))
             .map(|state| state.quirk)
             .collect();
-        let uncertain = request_is_thp(request) || hit.contains(&Quirk::ScatterBoundary);
+        let uncertain = self.pages == Pages::Thp || hit.contains(&Quirk::ScatterBoundary);
         let worst = if uncertain { PageSize::K4 } else { best };
         self.parts.push(Part {
             tiling,
@@ -158,7 +159,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn finish(self, pages: Pages, pieces: &[Piece], host: &Host) -> Option<Evaluated> {
+    fn finish(self, pieces: &[Piece], host: &Host) -> Option<Evaluated> {
         let (request, device) = (self.request, self.device);
         let mapped: u64 = sum(pieces.iter().map(|p| p.len))?;
         let mrs = self
@@ -183,7 +184,7 @@ impl Work<'_> {
         hit.dedup();
         let mut plan = Plan {
             verdict: Verdict::Fits,
-            pages,
+            pages: self.pages,
             wanted: request.wanted(),
             mapped,
             step: first.tiling.step,
@@ -221,10 +222,6 @@ impl Work<'_> {
         let text = judge(request, device, &mut plan, &self.parts);
         Some((plan, text))
     }
-}
-
-fn request_is_thp(request: &PlanRequest) -> bool {
-    request.pages == Pages::Thp
 }
 
 fn sum(mut values: impl Iterator<Item = u64>) -> Option<u64> {
@@ -467,7 +464,10 @@ fn judge(
         );
         (Code::Defect(quirk), text)
     } else if let Some(check) = plan.checks.iter().find(|c| c.fit() == Fit::Over) {
-        (code_of(check.resource), shortage(check))
+        (
+            code_of(check.resource),
+            small_pages(plan) + &shortage(check),
+        )
     } else {
         let undecided = plan.checks.iter().any(|c| c.fit() == Fit::Undecided);
         let beyond = request.max_mr_size.is_some()
@@ -484,6 +484,19 @@ fn judge(
     plan.verdict = Verdict::Refused(code);
     plan.first_failure = first_failure(device, plan, code);
     Some(text)
+}
+
+/// Why large pages do not help, where they do not.
+fn small_pages(plan: &Plan) -> String {
+    let useless = plan
+        .quirks
+        .iter()
+        .find(|q| q.quirk == Quirk::NoLargePages && q.counts());
+    useless
+        .filter(|_| !plan.huge_pages.is_empty())
+        .map_or_else(String::new, |state| {
+            format!("large pages cannot be used here ({}): ", state.why)
+        })
 }
 
 /// The first MR that the device or the kernel would refuse, and with what.
