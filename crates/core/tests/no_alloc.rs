@@ -43,7 +43,7 @@ fn table(ranges: impl Iterator<Item = (u64, u64)>) -> KeyTable {
         lkey: Lkey(1),
         rkey: Rkey(2),
     });
-    KeyTable::new(entries).unwrap()
+    KeyTable::new(entries).expect("sorted, without overlap")
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn lookup_and_split_do_not_allocate() {
     for keys in [shift, stride, irregular, crowded] {
         let mut parts = 0;
         let calls = allocations(|| {
-            let split = black_box(&keys).split(4096, 40 * 8192).unwrap();
-            parts = split.map(|part| u64::from(part.len > 0)).sum();
+            let split = black_box(&keys).split(4096, 40 * 8192);
+            parts = split.map_or(0, Iterator::count);
             let _ = black_box(keys.lookup(4096, 16));
             let _ = black_box(keys.lookup(4096, 1 << 50));
             let _ = black_box(keys.lookup(4096, 0));

@@ -245,7 +245,8 @@ fn range(
 ) -> (u64, u64) {
     let border = |pick: usize| {
         let mr = list[pick / 2 % list.len()];
-        mr.addr.wrapping_add(if pick % 2 == 0 { 0 } else { mr.len })
+        mr.addr
+            .wrapping_add(if pick.is_multiple_of(2) { 0 } else { mr.len })
     };
     let addr = border(pick).wrapping_add_signed(near);
     let end = border(to).wrapping_add_signed(far);
