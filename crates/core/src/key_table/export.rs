@@ -141,3 +141,125 @@ const fn crc32_table() -> [u32; 256] {
     }
     table
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Lkey;
+    use crate::key_table::TableError;
+    use proptest::prelude::*;
+
+    fn table(ranges: &[(u64, u64, u32)]) -> KeyTable {
+        let entries = ranges.iter().map(|(addr, len, key)| Entry {
+            addr: *addr,
+            len: *len,
+            lkey: Lkey(!key),
+            rkey: Rkey(*key),
+        });
+        KeyTable::new(entries).unwrap()
+    }
+
+    /// With the checksum made good.
+    fn signed(mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes.truncate(bytes.len() - CHECKSUM);
+        bytes.extend_from_slice(&crc32(&bytes).to_le_bytes());
+        bytes
+    }
+
+    /// Written down by hand from the layout, the checksum by another program: the format cannot change unseen.
+    #[test]
+    fn the_layout_is_fixed() {
+        let bytes = table(&[(0x1122_3344_5566_7788, 0x1000, 0xaabb_ccdd)]).export();
+        let want = [
+            &b"hugemrKT"[..],
+            &[1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
+            &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11],
+            &[0, 0x10, 0, 0, 0, 0, 0, 0, 0xdd, 0xcc, 0xbb, 0xaa],
+            &0x1b68_9083u32.to_le_bytes(),
+        ];
+        assert_eq!(bytes, want.concat());
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+    }
+
+    #[test]
+    fn each_damage_has_its_name() {
+        let good = table(&[(0, 8, 1), (8, 8, 2)]).export();
+        let error = |bytes: &[u8]| KeyTable::import(bytes).unwrap_err();
+        assert_eq!(error(b""), ImportError::NotATable);
+        assert_eq!(error(b"hugemrKT"), ImportError::Truncated(8));
+        assert_eq!(error(&good[..27]), ImportError::Truncated(27));
+        let with = |at: usize, value: u8| {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            signed(bytes)
+        };
+        assert_eq!(error(&with(0, b'H')), ImportError::NotATable);
+        assert_eq!(error(&with(8, 2)), ImportError::Version(2));
+        assert_eq!(error(&with(12, 7)), ImportError::Reserved(7));
+        let length = |mrs, len| ImportError::Length { mrs, len };
+        assert_eq!(error(&with(16, 3)), length(3, 68));
+        assert_eq!(error(&with(23, 0xff)), length((0xff << 56) + 2, good.len()));
+        assert_eq!(error(&[&good[..], &[0]].concat()), length(2, 69));
+        let overlap = TableError::Overlap {
+            first: 0,
+            second: 1,
+        };
+        assert_eq!(error(&with(44, 7)), ImportError::Table(overlap));
+        let empty = signed([&good[..16], &[0; 8], &[0; 4]].concat());
+        assert_eq!(error(&empty), ImportError::Table(TableError::NoMr));
+        let mut damaged = good.clone();
+        damaged[24] ^= 1;
+        assert!(matches!(error(&damaged), ImportError::Checksum { .. }));
+    }
+
+    proptest! {
+        #[test]
+        fn a_peer_reads_what_was_exported(
+            gaps in prop::collection::vec((0u64..3, 1u64..1 << 40, any::<u32>()), 1..60),
+        ) {
+            let mut at = 0;
+            let ranges: Vec<_> = gaps.into_iter().map(|(gap, len, key)| {
+                let addr = at + gap;
+                at = addr + len;
+                (addr, len, key)
+            }).collect();
+            let own = table(&ranges);
+            let bytes = own.export();
+            let peer = KeyTable::import(&bytes).unwrap();
+            let listed: Vec<_> = peer.iter().map(|mr| (mr.addr, mr.len, mr.rkey.0)).collect();
+            prop_assert_eq!(listed, ranges);
+            prop_assert_eq!(peer.export(), bytes);
+        }
+
+        #[test]
+        fn any_bytes_are_a_table_or_an_error(
+            ranges in 1u64..20,
+            changes in prop::collection::vec((any::<usize>(), any::<u8>()), 0..6),
+            cut in any::<usize>(),
+            more in prop::collection::vec(any::<u8>(), 0..40),
+            signs in any::<bool>(),
+            random in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let ranges: Vec<_> = (0..ranges).map(|i| (i << 12, 4096, 7)).collect();
+            let mut bytes = table(&ranges).export();
+            for (at, value) in changes {
+                let at = at % bytes.len();
+                bytes[at] = value;
+            }
+            let len = if cut % 3 == 0 { cut % bytes.len() } else { bytes.len() };
+            bytes.truncate(len);
+            if cut % 5 == 0 {
+                bytes.extend(more);
+            }
+            if signs && bytes.len() >= CHECKSUM {
+                bytes = signed(bytes);
+            }
+            // Whatever is accepted is exactly what would be written.
+            if let Ok(peer) = KeyTable::import(&bytes) {
+                prop_assert_eq!(peer.export(), bytes);
+            }
+            prop_assert!(KeyTable::import(&random).is_err());
+            let _ = KeyTable::import(&[&MAGIC[..], &random].concat());
+        }
+    }
+}

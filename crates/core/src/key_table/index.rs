@@ -306,3 +306,114 @@ impl<L: Copy> Buckets<L> {
         own.partition_point(|mr| mr.to < offset)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Lkey;
+    use proptest::prelude::*;
+
+    fn index(ranges: &[(u64, u64)], contiguous: bool) -> Index<Lkey> {
+        let entries = ranges.iter().map(|(addr, len)| Entry {
+            addr: *addr,
+            len: *len,
+            lkey: Lkey(0),
+            rkey: Rkey(0),
+        });
+        let (last, len) = ranges[ranges.len() - 1];
+        let reach = last - ranges[0].0 + (len - 1);
+        Index::new(entries.collect(), reach, contiguous)
+    }
+
+    #[test]
+    fn each_kind_of_table_gets_its_index() {
+        let shift = |ranges: &[_]| matches!(index(ranges, true), Index::Shift { .. });
+        assert!(shift(&[(10, 8)]));
+        assert!(shift(&[(0, 8), (8, 8), (16, 8)]));
+        assert!(shift(&[(6, 2), (8, 8), (16, 8), (24, 1)]));
+        assert!(shift(&[(6, 2), (8, 8)]));
+        assert!(shift(&[(0, 8), (8, 3)]));
+        let stride = |ranges: &[_]| matches!(index(ranges, true), Index::Stride { .. });
+        assert!(stride(&[(0, 12)]));
+        assert!(stride(&[(0, 12), (12, 12), (24, 12)]));
+        assert!(stride(&[(0, 1), (1, 12), (13, 12), (25, 7)]));
+        let buckets = |ranges: &[_], touch| matches!(index(ranges, touch), Index::Buckets(_));
+        assert!(buckets(&[(0, 8), (8, 9), (17, 8), (25, 8)], true));
+        assert!(buckets(&[(0, 9), (9, 8), (17, 8)], true));
+        assert!(buckets(&[(0, 8), (16, 8)], false));
+        // Offset and skew together would overflow.
+        assert!(buckets(&[(0, 1), (1, u64::MAX)], true));
+    }
+
+    #[test]
+    fn buckets_are_few_and_scans_are_short() {
+        let spread: Vec<(u64, u64)> = (0..1000).map(|i| (i * 100 + i % 7, 50)).collect();
+        let mut crowded = spread.clone();
+        crowded.push((1 << 50, 1));
+        for (ranges, is_crowded) in [(spread, false), (crowded, true)] {
+            let Index::Buckets(buckets) = index(&ranges, false) else {
+                panic!("no buckets");
+            };
+            assert!(buckets.firsts.len() <= 4 * ranges.len());
+            assert_eq!(buckets.crowded, is_crowded);
+        }
+    }
+
+    /// Largest dividend at which the formula promises to be exact, for a divisor.
+    fn largest(divisor: u64) -> u64 {
+        let exact = |x: &u64| Reciprocal::new(divisor, *x).is_some();
+        if exact(&u64::MAX) {
+            return u64::MAX;
+        }
+        // Exactness is monotone.
+        let (mut yes, mut no) = (0, u64::MAX);
+        while no - yes > 1 {
+            let middle = yes + (no - yes) / 2;
+            *(if exact(&middle) { &mut yes } else { &mut no }) = middle;
+        }
+        yes
+    }
+
+    #[test]
+    fn small_divisors_divide_exactly_up_to_their_largest_dividend() {
+        for divisor in (1u64..2000).filter(|d| !d.is_power_of_two()) {
+            let top = largest(divisor);
+            assert!(top >= 1 << 63, "{divisor}: {top}");
+            let by = Reciprocal::new(divisor, top).unwrap();
+            let edges = (0..3000).chain(top - 3000..=top);
+            for x in edges {
+                assert_eq!(by.divide(x), x / divisor, "{x} / {divisor}");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn the_reciprocal_divides_exactly(
+            divisor in (1u64.., 0u32..63).prop_map(|(d, less)| (d >> less).max(3)),
+            x in any::<u64>(),
+            less in 0u32..63,
+        ) {
+            prop_assume!(!divisor.is_power_of_two());
+            let top = largest(divisor);
+            let by = Reciprocal::new(divisor, top).unwrap();
+            let x = (x >> less).min(top);
+            let multiple = x - x % divisor;
+            for x in [x, multiple, multiple.saturating_sub(1), multiple | 1, top, top - 1] {
+                let x = x.min(top);
+                prop_assert_eq!(by.divide(x), x / divisor, "{} / {}", x, divisor);
+            }
+            let last = top - top % divisor;
+            let before = last.saturating_sub(1);
+            prop_assert_eq!(by.divide(before), before / divisor);
+        }
+    }
+
+    #[test]
+    fn powers_of_two_and_zero_have_no_reciprocal() {
+        assert!(Reciprocal::new(0, 1).is_none());
+        assert!((0..64).all(|log| Reciprocal::new(1 << log, 1).is_none()));
+    }
+}

@@ -283,3 +283,6 @@ fn disorder<L>(entries: &[Entry<L>], index: usize, last: u64) -> TableError {
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

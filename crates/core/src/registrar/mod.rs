@@ -284,3 +284,6 @@ fn key_table(cut: &Cut, mrs: &[HeldMr]) -> KeyTable {
     });
     KeyTable::new(entries).expect("the chunks of a cut are sorted and do not overlap")
 }
+
+#[cfg(test)]
+mod tests;
