@@ -13,12 +13,9 @@ use hugemr_core::errno::Errno;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     rules: Vec<Rule>,
-    /// Time that each registration takes.
-    pub reg_delay: Duration,
-    /// Time that a registration takes in addition for each GiB of its length.
-    pub reg_delay_per_gib: Duration,
-    /// Time that each deregistration takes.
-    pub dereg_delay: Duration,
+    reg: Duration,
+    reg_per_gib: Duration,
+    dereg: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +27,27 @@ struct Rule {
 }
 
 impl Faults {
+    /// Each registration takes this long.
+    #[must_use]
+    pub fn reg_delay(self, reg: Duration) -> Self {
+        Self { reg, ..self }
+    }
+
+    /// A registration takes this long in addition for each GiB of its length.
+    #[must_use]
+    pub fn reg_delay_per_gib(self, reg_per_gib: Duration) -> Self {
+        Self {
+            reg_per_gib,
+            ..self
+        }
+    }
+
+    /// Each deregistration takes this long.
+    #[must_use]
+    pub fn dereg_delay(self, dereg: Duration) -> Self {
+        Self { dereg, ..self }
+    }
+
     /// Lets the `n`-th call (from 1) of `verb` fail.
     #[must_use]
     pub fn fail(self, verb: Verb, n: u64, errno: Errno) -> Self {
@@ -64,9 +82,14 @@ impl Faults {
 
     /// How long a registration of `len` bytes takes.
     pub(crate) fn reg_time(&self, len: u64) -> Duration {
-        let per_gib = (self.reg_delay_per_gib.as_nanos()).saturating_mul(u128::from(len)) >> 30;
+        let per_gib = (self.reg_per_gib.as_nanos()).saturating_mul(u128::from(len)) >> 30;
         let nanos = u64::try_from(per_gib).unwrap_or(u64::MAX);
-        self.reg_delay.saturating_add(Duration::from_nanos(nanos))
+        self.reg.saturating_add(Duration::from_nanos(nanos))
+    }
+
+    /// How long a deregistration takes.
+    pub(crate) fn dereg_time(&self) -> Duration {
+        self.dereg
     }
 }
 

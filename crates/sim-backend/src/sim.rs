@@ -315,7 +315,7 @@ impl RegBackend for SimDevice {
     fn dereg_mr(&self, mr: MrHandle) -> Result<(), VerbError> {
         let time = {
             let faults = self.faults.read().unwrap_or_else(PoisonError::into_inner);
-            faults.dereg_delay
+            faults.dereg_time()
         };
         delay(time);
         self.call(Verb::DeregMr)
