@@ -99,3 +99,38 @@ pub(crate) fn delay(time: Duration) {
         std::thread::sleep(time);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_rule_that_matches_counts() {
+        let faults = Faults::default()
+            .fail(Verb::RegMr, 2, Errno::EIO)
+            .fail_from(Verb::RegMr, 2, Errno::ENOMEM)
+            .fail_calls(Verb::DeregMr, 1, 2, Errno::EBUSY);
+        let reg = [1, 2, 3, 1 << 40].map(|n| faults.at(Verb::RegMr, n));
+        assert_eq!(
+            reg,
+            [
+                None,
+                Some(Errno::EIO),
+                Some(Errno::ENOMEM),
+                Some(Errno::ENOMEM)
+            ]
+        );
+        let dereg = [1, 2, 3].map(|n| faults.at(Verb::DeregMr, n));
+        assert_eq!(dereg, [Some(Errno::EBUSY), Some(Errno::EBUSY), None]);
+    }
+
+    #[test]
+    fn long_registrations_take_longer() {
+        let faults = Faults::default()
+            .reg_delay(Duration::from_micros(10))
+            .reg_delay_per_gib(Duration::from_micros(8));
+        assert_eq!(faults.reg_time(1 << 29), Duration::from_micros(14));
+        let longest = faults.reg_delay_per_gib(Duration::MAX).reg_time(u64::MAX);
+        assert!(longest > Duration::from_secs(1 << 30));
+    }
+}

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use hugemr_core::backend::Verb;
 use hugemr_core::device::Used;
+use hugemr_core::errno::Errno;
 use hugemr_core::fact::Limit;
 use hugemr_core::host::{Driver, Presumption};
 use hugemr_core::size::{PageSize, PageSizes};
@@ -149,12 +150,41 @@ enum Call {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Fault {
+struct FaultKeys {
     call: Call,
     first: NonZeroU64,
     last: Option<NonZeroU64>,
     #[serde(deserialize_with = "value::errno")]
-    errno: hugemr_core::errno::Errno,
+    errno: Errno,
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "FaultKeys")]
+struct Fault {
+    verb: Verb,
+    first: u64,
+    last: u64,
+    errno: Errno,
+}
+
+impl TryFrom<FaultKeys> for Fault {
+    type Error = &'static str;
+
+    fn try_from(keys: FaultKeys) -> Result<Self, Self::Error> {
+        let last = keys.last.unwrap_or(keys.first);
+        if last < keys.first {
+            return Err("last is before first");
+        }
+        Ok(Self {
+            verb: match keys.call {
+                Call::RegMr => Verb::RegMr,
+                Call::DeregMr => Verb::DeregMr,
+            },
+            first: keys.first.get(),
+            last: last.get(),
+            errno: keys.errno,
+        })
+    }
 }
 
 impl Profile {
@@ -242,12 +272,7 @@ fn faults(delay: &Delay, rules: &[Fault]) -> Faults {
         .reg_delay_per_gib(Duration::from_micros(delay.reg_us_per_gib))
         .dereg_delay(Duration::from_micros(delay.dereg_us));
     rules.iter().fold(delays, |faults, rule| {
-        let verb = match rule.call {
-            Call::RegMr => Verb::RegMr,
-            Call::DeregMr => Verb::DeregMr,
-        };
-        let last = rule.last.unwrap_or(rule.first);
-        faults.fail_calls(verb, rule.first.get(), last.get(), rule.errno)
+        faults.fail_calls(rule.verb, rule.first, rule.last, rule.errno)
     })
 }
 
@@ -285,7 +310,6 @@ fn key_at(text: &str, line: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugemr_core::errno::Errno;
     use hugemr_core::fact::Kind;
     use hugemr_core::size::GIB;
     use hugemr_core::version::BundleVersion;
@@ -387,6 +411,8 @@ mod tests {
         refused(text, "4 fault.first", "zero");
         let text = "base = \"erdma\"\n[[fault]]\ncall = \"reg_mr\"\nfirst = 1\nerrno = \"EWHAT\"";
         refused(text, "5 fault.errno", "EWHAT");
+        let text = "base = \"erdma\"\n[[fault]]\ncall = \"reg_mr\"\nfirst = 2\nlast = 1\nerrno = 5";
+        refused(text, "2 fault", "before first");
         refused("base = ", "1 base", "");
     }
 
