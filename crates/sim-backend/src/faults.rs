@@ -1,0 +1,78 @@
+//! Failures and delays on demand.
+
+use std::time::Duration;
+
+use hugemr_core::backend::Verb;
+use hugemr_core::errno::Errno;
+
+/// Failures and delays of a simulated device. Calls are counted per verb from 1 since the device was opened, refused
+/// ones included.
+///
+/// A registration that fails with ETIME stands for a command queue that has died: every later call fails with ENODEV,
+/// as in `erdma_post_cmd_wait` (Linux `drivers/infiniband/hw/erdma/erdma_cmdq.c`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    rules: Vec<Rule>,
+    /// Time that each registration takes.
+    pub reg_delay: Duration,
+    /// Time that a registration takes in addition for each GiB of its length.
+    pub reg_delay_per_gib: Duration,
+    /// Time that each deregistration takes.
+    pub dereg_delay: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rule {
+    verb: Verb,
+    first: u64,
+    last: u64,
+    errno: Errno,
+}
+
+impl Faults {
+    /// Lets the `n`-th call (from 1) of `verb` fail.
+    #[must_use]
+    pub fn fail(self, verb: Verb, n: u64, errno: Errno) -> Self {
+        self.fail_calls(verb, n, n, errno)
+    }
+
+    /// Lets the `n`-th call (from 1) of `verb` and all later ones fail.
+    #[must_use]
+    pub fn fail_from(self, verb: Verb, n: u64, errno: Errno) -> Self {
+        self.fail_calls(verb, n, u64::MAX, errno)
+    }
+
+    /// Lets the calls `first` to `last` (from 1) of `verb` fail. Where rules overlap the one said first counts.
+    #[must_use]
+    pub fn fail_calls(mut self, verb: Verb, first: u64, last: u64, errno: Errno) -> Self {
+        self.rules.push(Rule {
+            verb,
+            first,
+            last,
+            errno,
+        });
+        self
+    }
+
+    /// What the `n`-th call of `verb` fails with.
+    pub(crate) fn at(&self, verb: Verb, n: u64) -> Option<Errno> {
+        self.rules
+            .iter()
+            .find(|rule| rule.verb == verb && (rule.first..=rule.last).contains(&n))
+            .map(|rule| rule.errno)
+    }
+
+    /// How long a registration of `len` bytes takes.
+    pub(crate) fn reg_time(&self, len: u64) -> Duration {
+        let per_gib = (self.reg_delay_per_gib.as_nanos()).saturating_mul(u128::from(len)) >> 30;
+        let nanos = u64::try_from(per_gib).unwrap_or(u64::MAX);
+        self.reg_delay.saturating_add(Duration::from_nanos(nanos))
+    }
+}
+
+/// Sleeps; no lock is held meanwhile, so that delays of several threads overlap.
+pub(crate) fn delay(time: Duration) {
+    if !time.is_zero() {
+        std::thread::sleep(time);
+    }
+}
