@@ -58,8 +58,8 @@ impl Context {
     /// # Safety
     /// `context` is an opened device of `library` and stays open for as long as the value lives.
     pub(crate) unsafe fn borrowed(library: Library, context: NonNull<ibv_context>) -> Self {
-        // SAFETY: an opened context, says the caller.
-        let device = unsafe { context.as_ref() }.device;
+        // SAFETY: an opened context, says the caller; its device never changes.
+        let device = unsafe { (*context.as_ptr()).device };
         let name = if device.is_null() {
             String::new()
         } else {
@@ -86,8 +86,8 @@ impl Context {
     }
 
     pub(crate) fn ibv_device(&self) -> Option<&ibv_device> {
-        // SAFETY: an opened context, alive as long as `self`.
-        let device = unsafe { self.context.as_ref() }.device;
+        // SAFETY: an opened context, alive as long as `self`; its device never changes.
+        let device = unsafe { (*self.as_ptr()).device };
         // SAFETY: null, or the context's device, which lives as long as it.
         unsafe { device.as_ref() }
     }
