@@ -6,7 +6,7 @@
 //! bring their own `/proc` and `/sys`.
 //!
 //! *Invariants*: nothing on the host is touched unless it is called for; no output, no signal handler, no change of
-//! a limit or of the environment. Only [`mod@sys`] makes raw system calls.
+//! a limit or of the environment. Only `sys` makes raw system calls.
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("hugemr-host needs 64-bit Linux");

@@ -333,6 +333,9 @@ mod tests {
     }
 
     proptest! {
+        // Each case makes a folder.
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         #[test]
         fn counts_come_out_as_they_went_in(
             nodes in proptest::collection::btree_map(0u32..40, (0u64..9999, 0u64..9999, 0u64..99), 1..5),

@@ -38,6 +38,9 @@ fn naive(frames: &[u64], base: u64, len: u64) -> Vec<(u64, u64)> {
 }
 
 proptest! {
+    // Each case makes a folder.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn runs_are_those_of_the_naive_model(
         // Few different frames, so that many follow each other.

@@ -6,21 +6,19 @@ fn real() -> Root {
     Root::real()
 }
 
-fn poke(mapping: &Mapping, offset: u64, value: u8) {
+fn at(mapping: &Mapping, offset: u64) -> *mut u8 {
     assert!(offset < mapping.len());
+    mapping.as_ptr().wrapping_add(sys::size(offset))
+}
+
+fn poke(mapping: &Mapping, offset: u64, value: u8) {
     // SAFETY: the offset lies inside the mapping, which nobody else uses.
-    unsafe {
-        mapping
-            .as_ptr()
-            .add(sys::size(offset))
-            .write_volatile(value)
-    };
+    unsafe { at(mapping, offset).write_volatile(value) };
 }
 
 fn peek(mapping: &Mapping, offset: u64) -> u8 {
-    assert!(offset < mapping.len());
     // SAFETY: the offset lies inside the mapping, which nobody else uses.
-    unsafe { mapping.as_ptr().add(sys::size(offset)).read_volatile() }
+    unsafe { at(mapping, offset).read_volatile() }
 }
 
 #[test]

@@ -24,9 +24,13 @@ fn present(memory: &Mapping) -> usize {
     pages.iter().filter(|page| **page & 1 == 1).count()
 }
 
-fn bytes(memory: &Mapping) -> &mut [u8] {
+fn bytes(memory: &mut Mapping) -> &mut [u8] {
     // SAFETY: the mapping lives, is populated (or of ordinary memory), and only the test uses it.
     unsafe { std::slice::from_raw_parts_mut(memory.as_ptr(), sys::size(memory.len())) }
+}
+
+fn pattern(i: usize) -> u8 {
+    u8::try_from(i % 251).unwrap()
 }
 
 proptest! {
@@ -79,15 +83,15 @@ fn every_page_is_there_afterwards_and_progress_grows_to_the_end() {
 fn content_stays_as_it_is() {
     for road in roads() {
         for kind in [Kind::Base, Kind::Memfd(PageSize::K4)] {
-            let memory = map(kind, 2 * MIB);
-            for (i, byte) in bytes(&memory).iter_mut().enumerate() {
-                *byte = (i % 251) as u8;
+            let mut memory = map(kind, 2 * MIB);
+            for (i, byte) in bytes(&mut memory).iter_mut().enumerate() {
+                *byte = pattern(i);
             }
             Populate::new().road(road).threads(2).all(&memory).unwrap();
-            let kept = bytes(&memory)
+            let kept = bytes(&mut memory)
                 .iter()
                 .enumerate()
-                .all(|(i, byte)| *byte == (i % 251) as u8);
+                .all(|(i, byte)| *byte == pattern(i));
             assert!(kept, "{road:?} {kind:?}");
         }
     }
@@ -300,11 +304,11 @@ fn huge_pages_by_both_roads() {
     let _pools = crate::root::fake::pool_lock();
     for road in roads() {
         for kind in [Kind::HugeTlb(PageSize::M2), Kind::Memfd(PageSize::M2)] {
-            let memory = map(kind, 16 * MIB);
-            bytes(&memory)[5] = 77;
+            let mut memory = map(kind, 16 * MIB);
+            bytes(&mut memory)[5] = 77;
             Populate::new().road(road).threads(2).all(&memory).unwrap();
             assert_eq!(present(&memory) as u64, memory.len() / sys::base_page());
-            assert_eq!(bytes(&memory)[5], 77);
+            assert_eq!(bytes(&mut memory)[5], 77);
         }
     }
 }
