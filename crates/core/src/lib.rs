@@ -13,6 +13,7 @@
 pub mod backend;
 pub mod chunks;
 pub mod device;
+pub mod diagnose;
 pub mod errno;
 pub mod fact;
 pub mod host;
