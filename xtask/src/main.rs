@@ -4,10 +4,17 @@ use std::process::ExitCode;
 mod vm;
 
 /// name, what it is for, entry point
-type Task = (&'static str, &'static str, fn(&[String]) -> anyhow::Result<()>);
+type Task = (
+    &'static str,
+    &'static str,
+    fn(&[String]) -> anyhow::Result<()>,
+);
 
-const TASKS: &[Task] =
-    &[("vm", "tests in a virtual machine with a real verbs stack: vm rxe | erdma | all", vm::run)];
+const TASKS: &[Task] = &[(
+    "vm",
+    "tests in a virtual machine with a real verbs stack: vm rxe | erdma | all",
+    vm::run,
+)];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
