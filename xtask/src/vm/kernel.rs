@@ -38,10 +38,31 @@ impl Version {
     /// The suite whose newest kernel has this version.
     pub(crate) fn suites(self) -> Suites {
         match self {
-            Self::V6_1 => Suites::Bookworm,
-            Self::V6_12 => Suites::BookwormBackports,
+            Self::V6_1 | Self::V6_12 => Suites::Bookworm,
             Self::V7_3 => Suites::TrixieBackports,
         }
+    }
+
+    /// The newest package `linux-KIND-*` of this version, whose name ends with the release.
+    pub(crate) fn newest(self, apt: &Apt<'_>, kind: &str) -> Result<String> {
+        let meta = match self {
+            Self::V6_12 => format!("linux-{kind}-6.12-amd64"),
+            Self::V6_1 | Self::V7_3 => format!("linux-{kind}-amd64"),
+        };
+        let prefix = format!("linux-{kind}-");
+        let found = apt
+            .depends(&meta)?
+            .into_iter()
+            .find(|name| name.starts_with(&prefix));
+        let package = found.with_context(|| format!("{meta} names no {prefix}*"))?;
+        let release = &package[prefix.len()..];
+        if !release.starts_with(&format!("{}.", self.label())) {
+            let what = format!("kernel {}", self.label());
+            let why = format!("its suite has {release} now");
+            let way_out = "keep the cache of an earlier run, or move the harness to that version";
+            return Err(unavailable(&what, &why, way_out));
+        }
+        Ok(package)
     }
 }
 
@@ -92,21 +113,8 @@ impl Kernel {
 
 /// The image package and, where the image is split over several packages, all of its parts.
 fn image_packages(apt: &Apt<'_>, version: Version) -> Result<Vec<String>> {
-    let meta = apt.depends("linux-image-amd64")?;
-    let image = meta
-        .into_iter()
-        .find(|name| name.starts_with("linux-image-"));
-    let image = image.context("linux-image-amd64 names no image")?;
+    let image = version.newest(apt, "image")?;
     let release = &image["linux-image-".len()..];
-    if !release.starts_with(&format!("{}.", version.label())) {
-        let what = format!("kernel {}", version.label());
-        let way_out = "keep the cache of an earlier run, or move the harness to the new version";
-        return Err(unavailable(
-            &what,
-            &format!("its suite has {release} now"),
-            way_out,
-        ));
-    }
     let parts = apt
         .depends(&image)?
         .into_iter()

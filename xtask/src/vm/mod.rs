@@ -15,6 +15,7 @@ mod guest;
 mod initramfs;
 mod judge;
 mod kernel;
+mod module;
 mod modules;
 mod options;
 mod packages;
@@ -52,6 +53,16 @@ fn perform(options: &Options) -> Result<()> {
     match options.task {
         Task::Clean => return cache.clean(),
         Task::Rxe => run_rxe(&cache, options, &mut reports)?,
+        Task::Fetch => {
+            for v in kernel::Version::ALL {
+                let k = kernel::Kernel::fetch(&cache, v)?;
+                let t = module::Toolchain::fetch(&cache, v, &k)?;
+                println!("{:?}", t.erdma());
+                println!("{:?}", t.old_rule());
+            }
+            qemu::Qemu::with_vfio_user(&cache)?;
+            return Ok(());
+        }
         _ => bail!("not yet"),
     }
     println!();

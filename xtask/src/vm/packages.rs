@@ -16,8 +16,6 @@ use super::cache::{Cache, have, output, remove_tree, step, unavailable};
 pub(crate) enum Suites {
     /// Debian 12 with its security updates.
     Bookworm,
-    /// Debian 12, with the newer packages of its backports preferred.
-    BookwormBackports,
     /// Debian 13, with the newer packages of its backports preferred.
     TrixieBackports,
 }
@@ -26,7 +24,6 @@ impl Suites {
     fn name(self) -> &'static str {
         match self {
             Self::Bookworm => "bookworm",
-            Self::BookwormBackports => "bookworm-backports",
             Self::TrixieBackports => "trixie-backports",
         }
     }
@@ -34,7 +31,6 @@ impl Suites {
     fn list(self) -> &'static [&'static str] {
         match self {
             Self::Bookworm => &["bookworm", "bookworm-security"],
-            Self::BookwormBackports => &["bookworm", "bookworm-security", "bookworm-backports"],
             Self::TrixieBackports => &["trixie", "trixie-backports"],
         }
     }
@@ -121,6 +117,16 @@ impl<'a> Apt<'a> {
 
     /// Packages with all that they depend on, unpacked in one folder of the cache.
     pub(crate) fn closure(&self, name: &str, packages: &[&str]) -> Result<PathBuf> {
+        self.closure_and(name, packages, &[])
+    }
+
+    /// The same, with some packages more whose dependencies are left out.
+    pub(crate) fn closure_and(
+        &self,
+        name: &str,
+        packages: &[&str],
+        alone: &[String],
+    ) -> Result<PathBuf> {
         let what = format!(
             "packages: {} with dependencies ({})",
             packages.join(" "),
@@ -128,6 +134,9 @@ impl<'a> Apt<'a> {
         );
         self.cache.once(name, &what, |root| {
             let debs = self.archives(name)?;
+            if !alone.is_empty() {
+                self.download(&debs, alone)?;
+            }
             let mut command = self.command("apt-get");
             command
                 .arg("-o")
@@ -149,14 +158,20 @@ impl<'a> Apt<'a> {
         let what = format!("packages: {} ({name})", packages.join(" "));
         self.cache.once(name, &what, |root| {
             let debs = self.archives(name)?;
-            let mut command = self.command("apt-get");
-            command
-                .current_dir(&debs)
-                .args(["-qq", "download"])
-                .args(packages);
-            output(&mut command).map_err(|error| self.refused(&error))?;
+            self.download(&debs, packages)?;
             unpack_all(&debs, root)
         })
+    }
+
+    fn download(&self, debs: &Path, packages: &[String]) -> Result<()> {
+        let mut command = self.command("apt-get");
+        command
+            .current_dir(debs)
+            .args(["-qq", "download"])
+            .args(packages);
+        output(&mut command)
+            .map(drop)
+            .map_err(|error| self.refused(&error))
     }
 
     /// The packages that `package` depends on directly.
