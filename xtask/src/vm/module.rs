@@ -17,6 +17,7 @@ use super::userland::fingerprint;
 /// What a kernel build calls besides the compiler.
 const TOOLS: &[&str] = &[
     "bash",
+    "binutils",
     "coreutils",
     "dash",
     "diffutils",
