@@ -81,3 +81,25 @@ run_checks() {
         run_check "$name" </dev/null
     done </t/checks
 }
+
+# need_hugemr: ends the check as skipped where the run was asked for without the command
+need_hugemr() {
+    [ -x /usr/local/bin/hugemr ] || skip "run with --hugemr none"
+}
+
+# holds SECONDS PID COUNT: until process PID holds COUNT memory regions, or ends
+holds() {
+    left=$(($1 * 5))
+    until [ "$(mrs "$2")" = "$3" ]; do
+        left=$((left - 1))
+        [ $left -gt 0 ] && kill -0 "$2" 2>/dev/null || return 1
+        sleep 0.2
+    done
+}
+
+# as_nobody MEMLOCK_BYTES COMMAND...
+as_nobody() {
+    limit=$1
+    shift
+    prlimit --memlock="$limit" setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+}

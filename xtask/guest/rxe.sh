@@ -5,12 +5,9 @@ ip addr add 10.77.0.1/24 dev dummy0
 ip link set dummy0 up
 rdma link add rxe0 type rxe netdev dummy0 || exit 1
 
+DEVICE=rxe0
 small=2048
 large=1048576
-
-free_pools() {
-    echo "$(pool $small free_hugepages) $(pool $large free_hugepages)"
-}
 
 # --- the guest itself, without hugemr -----------------------------------------------------------
 
@@ -68,15 +65,43 @@ check_probe_64tib() {
 }
 sabotage_probe_64tib() {
     # who may pin nothing is refused before the length is looked at
-    as="prlimit --memlock=0 setpriv --reuid=65534 --clear-groups"
+    as="as_nobody 0"
 }
 
 check_probe_memlock() {
-    prlimit --memlock=${memlock:-1048576} setpriv --reuid=65534 --clear-groups \
-        mr-probe dev=rxe0 total=4 pages=2m | tee /tmp/probe
+    as_nobody ${memlock:-1048576} mr-probe dev=rxe0 total=4 pages=2m | tee /tmp/probe
     same "4 MiB with memlock 1 MiB" "$(tail -n 1 /tmp/probe)" "failed MR 0 errno 12 ENOMEM"
     ok "ENOMEM for nobody with memlock 1 MiB"
 }
 sabotage_probe_memlock() {
     memlock=unlimited
+}
+
+# --- hugemr, where only this device can show it -------------------------------------------------
+
+check_hugemr_64tib() {
+    need_hugemr
+    hugemr register 64TiB --device rxe0 --pages 2MiB --alias ${alias:-62MiB} >/tmp/out 2>&1
+    status=$?
+    cat /tmp/out
+    same "exit status" $status 3
+    grep -q EINVAL /tmp/out || bad "EINVAL is not named"
+    ok "exit status 3, EINVAL named"
+}
+sabotage_hugemr_64tib() {
+    rdma link del rxe0
+}
+
+check_hugemr_verify() {
+    need_hugemr
+    hugemr register 512MiB --device rxe0 --pages 2MiB --max-mr-size 64MiB --verify >/tmp/out 2>&1
+    status=$?
+    cat /tmp/out
+    same "exit status" $status 0
+    ok "8 MRs and their borders written and read over loopback"
+}
+sabotage_hugemr_verify() {
+    # no address, so no GID to connect over
+    ip addr flush dev dummy0
+    ip link set dummy0 down
 }

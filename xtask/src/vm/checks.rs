@@ -64,8 +64,13 @@ mod tests {
 
     #[test]
     fn the_scripts_of_the_guests_are_complete() {
-        for script in [super::super::rxe::SCRIPT] {
-            assert!(!list(script).expect("complete").is_empty());
+        assert!(
+            !list(&super::super::rxe::script())
+                .expect("complete")
+                .is_empty()
+        );
+        for scenario in super::super::erdma::SCENARIOS {
+            assert!(!scenario.checks().expect("complete").is_empty());
         }
     }
 

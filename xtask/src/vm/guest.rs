@@ -1,7 +1,7 @@
 //! One run of a guest: QEMU, serial log, time limit, exit status.
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -24,12 +24,12 @@ const CPU: &str = "max,erms=off,fsrm=off";
 pub(crate) struct Guest<'a> {
     pub(crate) qemu: &'a Qemu,
     pub(crate) kernel: &'a Kernel,
-    pub(crate) initramfs: PathBuf,
+    pub(crate) initramfs: &'a Path,
     pub(crate) memory_mib: u32,
     /// RAM in a shared memfd, which a device process can map.
     pub(crate) shared_memory: bool,
-    pub(crate) append: String,
-    pub(crate) arguments: Vec<String>,
+    pub(crate) append: &'a str,
+    pub(crate) arguments: &'a [String],
     pub(crate) log: PathBuf,
     pub(crate) limit: Duration,
 }
@@ -97,9 +97,9 @@ impl Guest<'_> {
             ])
             .arg(&self.kernel.vmlinux)
             .arg("-initrd")
-            .arg(&self.initramfs)
+            .arg(self.initramfs)
             .args(["-append", &format!("{APPEND} {}", self.append)])
-            .args(&self.arguments);
+            .args(self.arguments);
         command
     }
 }
@@ -153,6 +153,14 @@ impl OwnedChild {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(true)
+    }
+
+    /// Asks it to end.
+    pub(crate) fn terminate(&self) {
+        if let Ok(id) = libc::pid_t::try_from(self.0.id()) {
+            // SAFETY: the child is ours and has not been waited for, so the number is still its own.
+            unsafe { libc::kill(id, libc::SIGTERM) };
+        }
     }
 }
 

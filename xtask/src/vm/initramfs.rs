@@ -59,14 +59,16 @@ impl<'a> Initramfs<'a> {
         Ok(())
     }
 
-    /// Modules under /modules, and their load order.
-    pub(crate) fn modules(&mut self, modules: &[Module]) {
-        let mut order = String::new();
-        for module in modules {
+    /// Modules under /modules, with the load order of those that `init` loads.
+    pub(crate) fn modules(&mut self, early: &[Module], late: &[Module]) {
+        for module in early.iter().chain(late) {
             self.cpio
                 .file(&format!("modules/{}.ko", module.name), 0o644, &module.image);
-            order += &format!("{}\n", module.name);
         }
+        let order: String = early
+            .iter()
+            .map(|module| format!("{}\n", module.name))
+            .collect();
         self.cpio.file("modules/order", 0o644, order.as_bytes());
     }
 

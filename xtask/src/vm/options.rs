@@ -10,11 +10,13 @@ pub(crate) const USAGE: &str = "\
 usage: cargo xtask vm rxe   [--kernel 6.1|6.12|7.3] [--hugemr PATH] [--only CHECK]
                             [--sabotage CHECK|all]
        cargo xtask vm erdma [--kernel 6.1|6.12|7.3] [--hugemr PATH] [--emulator PATH]
-                            [--only CHECK] [--sabotage CHECK|all]
+                            [--scenario NAME] [--only CHECK] [--sabotage CHECK|all]
        cargo xtask vm all   [--hugemr PATH] [--emulator PATH]
        cargo xtask vm fetch          get and build everything the guests need, run none
        cargo xtask vm clean          remove what earlier runs keep in target/vm
 Without --kernel: rxe on 6.1; erdma on 6.1, 6.12 and 7.3. HUGEMR_VM_CACHE names another cache.
+--hugemr none: no command under test, its checks are skipped. --only and --sabotage need a
+--scenario where there are several.
 Exit status: 0 all passed, 1 a check failed, 2 bad usage, 3 packages or QEMU cannot be had.";
 
 /// What is to be done.
@@ -33,6 +35,7 @@ pub(crate) struct Options {
     pub(crate) task: Task,
     pub(crate) kernels: Vec<Version>,
     pub(crate) hugemr: Option<PathBuf>,
+    pub(crate) scenario: Option<String>,
     pub(crate) emulator: Option<PathBuf>,
     pub(crate) choice: Choice,
 }
@@ -49,6 +52,7 @@ impl Options {
             other => bail!("unknown task {:?}", other.unwrap_or_default()),
         };
         let (mut kernels, mut hugemr, mut emulator) = (Vec::new(), None, None);
+        let mut scenario = None;
         let mut choice = Choice::default();
         while let Some(flag) = args.next() {
             let value = args
@@ -58,6 +62,7 @@ impl Options {
                 ("--kernel", Task::Rxe | Task::Erdma) => kernels.push(Version::parse(value)?),
                 ("--hugemr", Task::Rxe | Task::Erdma | Task::All) => hugemr = Some(value.into()),
                 ("--emulator", Task::Erdma | Task::All) => emulator = Some(value.into()),
+                ("--scenario", Task::Erdma) => scenario = Some(value.clone()),
                 ("--only", Task::Rxe | Task::Erdma) => choice.only = Some(value.clone()),
                 ("--sabotage", Task::Rxe | Task::Erdma) => choice.sabotage = Some(value.clone()),
                 _ => bail!("unknown option {flag} for this task"),
@@ -75,6 +80,7 @@ impl Options {
             task,
             kernels,
             hugemr,
+            scenario,
             emulator,
             choice,
         })

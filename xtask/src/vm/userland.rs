@@ -53,12 +53,9 @@ impl Userland {
 
     /// A program of the userland by name.
     pub(crate) fn program(&self, name: &str) -> Result<PathBuf> {
-        let mut candidates = ["usr/bin", "usr/sbin"].map(|dir| self.root.join(dir).join(name));
-        candidates
-            .iter_mut()
-            .find(|path| path.exists())
-            .map(|path| std::mem::take(path))
-            .with_context(|| format!("no program {name} in {}", self.root.display()))
+        let candidates = ["usr/bin", "usr/sbin"].map(|dir| self.root.join(dir).join(name));
+        let found = candidates.into_iter().find(|path| path.exists());
+        found.with_context(|| format!("no program {name} in {}", self.root.display()))
     }
 
     pub(crate) fn libraries(&self) -> PathBuf {
