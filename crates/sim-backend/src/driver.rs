@@ -195,3 +195,122 @@ fn vendor(bundle: Option<BundleVersion>, platform: &Platform) -> DriverModel {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Form::{Version0, Version1};
+
+    const GIB: u64 = 1 << 30;
+
+    fn model(kernel: &str, driver: Driver, mtt_va: Option<bool>) -> DriverModel {
+        let platform = Platform {
+            kernel: kernel.parse().ok(),
+            driver,
+            mtt_va,
+            ..Platform::default()
+        };
+        DriverModel::of(Family::Erdma, &platform)
+    }
+
+    fn bundle(patch: u16) -> Driver {
+        Driver::Vendor(Some(BundleVersion(1, 5, patch)))
+    }
+
+    /// (length that is sent, level, form), or the errno.
+    fn sent(model: DriverModel, len: u64, entries: u64) -> Result<(u64, u8, Form), Errno> {
+        let command = model.command(len, entries)?;
+        Ok((command.wire_len, command.level, command.form))
+    }
+
+    #[test]
+    fn levels_of_scattered_tables() {
+        let model = model("6.12.117", Driver::InTree, Some(true));
+        for (entries, level, form) in [
+            (1, 0, Version0),
+            (4, 0, Version0),
+            (5, 1, Version0),
+            (512, 1, Version0),
+            (513, 2, Version1),
+            (262_144, 2, Version1),
+            (262_145, 3, Version1),
+            (134_217_728, 3, Version1),
+        ] {
+            assert_eq!(
+                sent(model, GIB, entries),
+                Ok((GIB, level, form)),
+                "{entries}"
+            );
+        }
+        assert_eq!(sent(model, GIB, 134_217_729), Err(Errno::ENOMEM));
+    }
+
+    #[test]
+    fn contiguous_tables_end_at_4_mib() {
+        for model in [
+            model("6.1.192", Driver::InTree, Some(true)),
+            model("6.5", Driver::InTree, Some(true)),
+            model("6.12.117", Driver::InTree, Some(false)),
+            model("6.8", bundle(2), Some(false)),
+            model("6.8", bundle(7), None),
+        ] {
+            assert_eq!(sent(model, 2 * GIB, 524_288), Ok((2 * GIB, 1, Version0)));
+            assert_eq!(sent(model, 2 * GIB + 4096, 524_289), Err(Errno::ENOMEM));
+        }
+    }
+
+    /// Lengths asked for and sent, as seen with Linux 6.1.192, 6.12.117 and 7.3.4.
+    #[test]
+    fn the_length_that_is_sent() {
+        let old = model("6.1.192", Driver::InTree, Some(true));
+        assert_eq!(sent(old, 5 * GIB, 2560), Ok((GIB, 1, Version0)));
+        assert_eq!(sent(old, 64 * GIB, 32_768), Ok((0, 1, Version0)));
+        for kernel in ["6.6", "6.12.117", "7.3.4"] {
+            let new = model(kernel, Driver::InTree, Some(true));
+            assert_eq!(sent(new, 4 * GIB, 4), Ok((0, 0, Version0)));
+            assert_eq!(sent(new, 5 * GIB, 5), Ok((GIB, 1, Version0)));
+            assert_eq!(sent(new, 6 * GIB, 6), Ok((2 * GIB, 1, Version0)));
+            assert_eq!(sent(new, 64 * GIB, 32_768), Ok((64 * GIB, 2, Version1)));
+            let plain = model(kernel, Driver::InTree, Some(false));
+            assert_eq!(sent(plain, 64 * GIB, 32_768), Ok((0, 1, Version0)));
+        }
+    }
+
+    #[test]
+    fn the_vendor_sends_whole_lengths_since_1_5_7() {
+        let old = model("5.15", bundle(6), Some(true));
+        assert_eq!(sent(old, 64 * GIB, 64), Ok((0, 1, Version0)));
+        assert_eq!(sent(old, 64 * GIB, 513), Ok((64 * GIB, 2, Version1)));
+        let new = model("5.15", bundle(7), Some(true));
+        assert_eq!(sent(new, 64 * GIB, 64), Ok((64 * GIB, 1, Version1)));
+        assert_eq!(sent(new, GIB, 1), Ok((GIB, 0, Version0)));
+    }
+
+    #[test]
+    fn an_unknown_driver_has_the_defects_of_both() {
+        let worst = model("unknown", Driver::Unknown, Some(true));
+        assert_eq!(
+            (worst.table, worst.length),
+            (Table::Contiguous, LengthField::Low32)
+        );
+        let newer = model("6.8", Driver::Unknown, Some(true));
+        let want = (Table::Scattered, LengthField::Low32UpToLevel1);
+        assert_eq!((newer.table, newer.length), want);
+        let unaffected = Platform {
+            unknown: Presumption::Unaffected,
+            ..Platform::default()
+        };
+        let best = DriverModel::of(Family::Erdma, &unaffected);
+        assert_eq!(
+            (best.table, best.length),
+            (Table::Scattered, LengthField::Whole)
+        );
+    }
+
+    #[test]
+    fn other_families_have_no_modelled_table() {
+        let efa = DriverModel::of(Family::Efa, &Platform::default());
+        assert_eq!(sent(efa, 64 * GIB, 64), Ok((64 * GIB, 0, Version1)));
+        assert!(efa.command(1, u64::MAX).is_ok());
+    }
+}

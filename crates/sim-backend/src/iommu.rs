@@ -108,3 +108,86 @@ impl<I: Iterator<Item = PhysRun>> Iterator for Segments<I> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::umem::{DEFAULT_SG_CAP, PageRule, SgEntries, best_page};
+
+    const GIB: u64 = 1 << 30;
+    const ERDMA: u64 = 0x7fff_f000;
+    const VA: u64 = 0x7e00_0000_0000;
+
+    /// Every other page of `page` bytes: nothing is physically contiguous.
+    fn scattered(page: u64, len: u64) -> impl Iterator<Item = PhysRun> + Clone {
+        (0..len / page).map(move |i| PhysRun {
+            phys: (2 * i + 1) * page,
+            len: page,
+        })
+    }
+
+    fn shift<I>(rule: PageRule, runs: I, len: u64, checked: bool) -> Option<u32>
+    where
+        I: Iterator<Item = PhysRun> + Clone,
+    {
+        let segments = map(SgEntries::new(runs, DEFAULT_SG_CAP), checked).ok()?;
+        best_page(rule, ERDMA, VA, len, segments).map(|page| page.shift())
+    }
+
+    #[test]
+    fn scattered_pages_look_contiguous() {
+        let new = PageRule::Discontinuities;
+        assert_eq!(shift(new, scattered(4096, GIB), GIB, true), Some(30));
+        assert_eq!(
+            shift(new, scattered(4096, 5 * GIB), 5 * GIB, true),
+            Some(30)
+        );
+        assert_eq!(
+            shift(new, scattered(2 << 20, 8 * GIB), 8 * GIB, true),
+            Some(30)
+        );
+    }
+
+    #[test]
+    fn the_old_rule_meets_the_cut_below_4_gib() {
+        let old = PageRule::EveryEntry;
+        let at = |page, len| shift(old, scattered(page, len), len, true);
+        assert_eq!(at(4096, 4 * GIB - 4096), Some(30));
+        assert_eq!(at(4096, 4 * GIB), Some(12));
+        // 2 MiB pages are joined up to 4 GiB - 2 MiB.
+        assert_eq!(at(2 << 20, 8 * GIB), Some(21));
+    }
+
+    #[test]
+    fn a_long_run_overflows_where_that_is_noticed() {
+        let run = |len| std::iter::once(PhysRun { phys: GIB, len });
+        let new = PageRule::Discontinuities;
+        assert_eq!(
+            shift(new, run(4 * GIB - 4096), 4 * GIB - 4096, true),
+            Some(30)
+        );
+        // One page behind the cut needs no padding, two do.
+        assert_eq!(shift(new, run(4 * GIB), 4 * GIB, true), Some(30));
+        assert_eq!(shift(new, run(4 * GIB + 4096), 4 * GIB + 4096, true), None);
+        assert!(shift(new, run(4 * GIB + 4096), 4 * GIB + 4096, false).is_some());
+    }
+
+    #[test]
+    fn padding_keeps_entries_from_crossing_4_gib() {
+        let check = |runs: &[(u64, u64)], want: Option<&[(u64, u64)]>| {
+            let run = |&(phys, len): &(u64, u64)| PhysRun { phys, len };
+            let entries: Vec<PhysRun> = runs.iter().map(run).collect();
+            let segments = map(entries.into_iter(), true).ok();
+            let segments = segments.map(Iterator::collect::<Vec<PhysRun>>);
+            assert_eq!(segments, want.map(|want| want.iter().map(run).collect()));
+        };
+        const HALF: u64 = GIB / 2;
+        // 1 GiB, 2.5 GiB, 1 GiB: the third begins at the next multiple of 4 GiB.
+        check(
+            &[(8 * GIB, GIB), (16 * GIB, 5 * HALF), (32 * GIB, GIB)],
+            Some(&[(8 * GIB, 7 * HALF), (12 * GIB, GIB)]),
+        );
+        // An entry alone in its 4 GiB would be padded to 4 GiB, one more than fits in 32 bits.
+        check(&[(8 * GIB, 3 * GIB), (16 * GIB, 2 * GIB)], None);
+    }
+}

@@ -8,7 +8,8 @@ use hugemr_core::version::{BundleVersion, KernelVersion};
 
 use crate::device::Layer;
 use crate::iommu;
-use crate::memory::{BASE_PAGE, Runs};
+use crate::memory::BASE_PAGE;
+use crate::space::Runs;
 use crate::umem::{SgEntries, best_page};
 
 pub use crate::umem::PageRule;
@@ -158,5 +159,116 @@ fn is_fixed(kernel: KernelVersion) -> bool {
         (6, 1) => kernel.at_least_patch(141),
         (6, 12) => kernel.at_least_patch(31),
         series => series >= (6, 15),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use PageRule::{BasePages, Discontinuities, EveryEntry, EveryEntryByLength};
+    use hugemr_core::backend::Access;
+    use std::num::NonZeroU64;
+
+    fn platform(kernel: &str, driver: Driver) -> Platform {
+        Platform {
+            kernel: kernel.parse().ok(),
+            driver,
+            ..Platform::default()
+        }
+    }
+
+    #[test]
+    fn the_page_rule_of_each_kernel() {
+        for (kernel, rule) in [
+            ("3.10", BasePages),
+            ("4.19.91", BasePages),
+            ("5.1", BasePages),
+            ("5.2", EveryEntryByLength),
+            ("5.8.18", EveryEntryByLength),
+            ("5.9", EveryEntry),
+            ("5.15.148", EveryEntry),
+            ("6.1", EveryEntry),
+            ("6.1.140", EveryEntry),
+            ("6.1.141", Discontinuities),
+            ("6.6.200", EveryEntry),
+            ("6.8", EveryEntry),
+            ("6.12.30", EveryEntry),
+            ("6.12.31", Discontinuities),
+            ("6.13.99", EveryEntry),
+            ("6.14.5", EveryEntry),
+            ("6.15", Discontinuities),
+            ("7.3.4", Discontinuities),
+            ("unknown", EveryEntry),
+        ] {
+            let own = page_rule(&platform(kernel, Driver::InTree), true);
+            assert_eq!(own, rule, "{kernel}");
+        }
+    }
+
+    #[test]
+    fn the_vendor_driver_works_around_it_since_1_5_2() {
+        let rule = |kernel, bundle, erdma| {
+            let driver = Driver::Vendor(bundle);
+            page_rule(&platform(kernel, driver), erdma)
+        };
+        assert_eq!(rule("6.8", Some(BundleVersion(1, 5, 1)), true), EveryEntry);
+        assert_eq!(
+            rule("6.8", Some(BundleVersion(1, 5, 2)), true),
+            Discontinuities
+        );
+        assert_eq!(rule("6.8", Some(BundleVersion(1, 5, 2)), false), EveryEntry);
+        assert_eq!(rule("6.8", None, true), EveryEntry);
+        assert_eq!(rule("4.19", Some(BundleVersion(1, 5, 9)), true), BasePages);
+    }
+
+    #[test]
+    fn what_is_not_known_is_presumed_and_what_is_known_counts() {
+        let mut own = platform("unknown", Driver::Unknown);
+        own.unknown = Presumption::Unaffected;
+        assert_eq!(page_rule(&own, true), Discontinuities);
+        own.sg_fix = Some(false);
+        assert_eq!(page_rule(&own, true), EveryEntry);
+        own.driver = Driver::Vendor(None);
+        assert_eq!(page_rule(&own, true), Discontinuities);
+        let mut own = platform("6.8", Driver::InTree);
+        own.sg_fix = Some(true);
+        assert_eq!(page_rule(&own, true), Discontinuities);
+    }
+
+    #[track_caller]
+    fn check(kernel: &str, addr: u64, len: u64, iova: u64, access: u32, want: Result<u64, Errno>) {
+        let kernel = Kernel::of(&platform(kernel, Driver::InTree), true, 0xffff_f000);
+        let request = MrRequest {
+            addr,
+            len: NonZeroU64::new(len).expect("a length"),
+            iova,
+            access: Access::from_bits_retain(access),
+        };
+        let pinned = kernel.check(&request, 64 << 30);
+        let bytes = pinned.map(|p| p.to - p.from).map_err(|refusal| refusal.1);
+        assert_eq!(bytes, want, "{request:?}");
+    }
+
+    #[test]
+    fn requests_are_checked_as_linux_does() {
+        let invalid = Err(Errno::EINVAL);
+        check("6.12", 0x1000, 1, 0x1000, 7, Ok(4096));
+        check("6.12", 0x1fff, 2, 0xfff, 7, Ok(8192));
+        check("6.12", 0x1000, 1, 0x1001, 7, invalid);
+        check("6.12", 0, 64 << 30, 0, 7, Ok(64 << 30));
+        check("6.12", 0, (64 << 30) + 1, 0, 7, invalid);
+        check("6.12", u64::MAX - 4095, 4096, u64::MAX - 4095, 7, invalid);
+        check("6.12", u64::MAX - 8191, 4096, u64::MAX - 8191, 7, Ok(4096));
+        check("6.12", 0x1000, 1, 0x1000, 0, Ok(4096));
+        // Remote write, remote atomic without local write; relaxed ordering; a bit that nobody knows.
+        check("6.12", 0x1000, 1, 0x1000, 2, invalid);
+        check("6.12", 0x1000, 1, 0x1000, 8, invalid);
+        check("6.12", 0x1000, 1, 0x1000, 1 << 20 | 7, Ok(4096));
+        check("6.12", 0x1000, 1, 0x1000, 1 << 12, invalid);
+        // On demand, flush.
+        for bit in [1 << 6, 1 << 8, 1 << 9] {
+            check("6.1.192", 0x1000, 1, 0x1000, bit, invalid);
+            check("6.12", 0x1000, 1, 0x1000, bit, Err(Errno::EOPNOTSUPP));
+        }
     }
 }

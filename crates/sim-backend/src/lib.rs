@@ -46,6 +46,7 @@ pub mod memory;
 pub mod overrides;
 pub mod profile;
 mod sim;
+mod space;
 mod umem;
 
 pub use device::{Arrival, DeviceState, Layer, LiveMr, Outcome, RegEvent};

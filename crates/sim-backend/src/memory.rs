@@ -1,7 +1,5 @@
-//! How simulated memory lies in physical memory, and which address range has which layout.
+//! How simulated memory lies in physical memory.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use hugemr_core::layout::PhysRun;
@@ -105,7 +103,7 @@ impl DefaultLayout {
         Self::Scattered { page, seed: 0 }
     }
 
-    fn layout(self) -> Layout {
+    pub(crate) fn layout(self) -> Layout {
         match self {
             Self::Scattered { page, seed } => Layout::Scattered { page, seed },
             Self::Contiguous { page } => Layout::Linear {
@@ -117,7 +115,7 @@ impl DefaultLayout {
 
 /// A layout resolved at its place in the address space.
 #[derive(Clone, Debug)]
-enum Layout {
+pub(crate) enum Layout {
     Scattered {
         page: PageSize,
         seed: u64,
@@ -141,7 +139,8 @@ enum Layout {
 }
 
 impl Layout {
-    fn new(memory: SimMemory, addr: u64, len: u64) -> Result<Self, SimError> {
+    /// The layout of `memory` for `len` bytes (not 0) from `addr`.
+    pub(crate) fn new(memory: SimMemory, addr: u64, len: u64) -> Result<Self, SimError> {
         Ok(match memory {
             SimMemory::Scattered { page, seed } => Self::Scattered { page, seed },
             SimMemory::Contiguous { page, phys_base } => {
@@ -188,7 +187,7 @@ impl Layout {
     }
 
     /// The run that begins at `at`, not beyond `to`.
-    fn run(&self, at: u64, to: u64) -> PhysRun {
+    pub(crate) fn run(&self, at: u64, to: u64) -> PhysRun {
         match *self {
             Self::Scattered { page, seed } => in_page(frame(at, page, seed), page, at, to),
             Self::Linear { delta } => PhysRun {
@@ -270,188 +269,99 @@ impl SplitMix {
     }
 }
 
-/// A part of a range with one layout.
-#[derive(Clone, Debug)]
-struct Piece {
-    from: u64,
-    to: u64,
-    layout: Layout,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
 
-/// Which addresses have which layout.
-#[derive(Debug)]
-pub(crate) struct AddressSpace {
-    /// By first address; no two overlap.
-    pieces: BTreeMap<u64, Piece>,
-    pub(crate) default: DefaultLayout,
-    /// Whether a range without a layout of its own is not mapped.
-    pub(crate) strict: bool,
-}
-
-impl AddressSpace {
-    pub(crate) fn new(default: DefaultLayout, strict: bool) -> Self {
-        Self {
-            pieces: BTreeMap::new(),
-            default,
-            strict,
-        }
+    fn page() -> impl Strategy<Value = PageSize> {
+        (12u32..31).prop_map(|shift| PageSize::from_shift(shift).expect("a page"))
     }
 
-    /// Gives a range a layout, instead of whatever it had.
-    pub(crate) fn back(&mut self, addr: u64, len: u64, memory: SimMemory) -> Result<(), SimError> {
-        let to = range_end(addr, len)?;
-        let layout = Layout::new(memory, addr, len)?;
-        self.clear(addr, to);
-        let piece = Piece {
-            from: addr,
-            to,
-            layout,
+    fn holes(memory: &SimMemory, addr: u64, len: u64, page: PageSize) -> Vec<u64> {
+        let layout = Layout::new(memory.clone(), addr, len).expect("a layout");
+        (addr >> page.shift()..=(addr + len - 1) >> page.shift())
+            .filter(|number| {
+                let start = (number << page.shift()).max(addr);
+                layout.run(start, addr + len).len == BASE_PAGE
+            })
+            .collect()
+    }
+
+    #[test]
+    fn one_hole_lies_in_the_middle_and_many_are_spread() {
+        let (page, addr, len) = (PageSize::M2, 7 << 30, 6 << 30);
+        let memory = |count| SimMemory::Holes {
+            page,
+            count,
+            seed: 0,
         };
-        self.pieces.insert(addr, piece);
-        Ok(())
+        let first = addr >> 21;
+        assert_eq!(holes(&memory(1), addr, len, page), [first + 1536]);
+        assert_eq!(
+            holes(&memory(3), addr, len, page),
+            [512, 1536, 2560].map(|n| first + n)
+        );
+        assert_eq!(holes(&memory(9999), addr, len, page).len(), 3072);
+        assert_eq!(holes(&memory(0), addr, len, page).len(), 0);
     }
 
-    /// Takes the layout of a range away.
-    pub(crate) fn unback(&mut self, addr: u64, len: u64) -> Result<(), SimError> {
-        let to = range_end(addr, len)?;
-        self.clear(addr, to);
-        Ok(())
-    }
-
-    fn clear(&mut self, from: u64, to: u64) {
-        let before = self.pieces.range(..from).next_back();
-        let first = before.map_or(from, |(start, _)| *start);
-        let hit: Vec<u64> = self
-            .pieces
-            .range(first..to)
-            .filter(|(_, piece)| piece.to > from)
-            .map(|(start, _)| *start)
-            .collect();
-        for start in hit {
-            let Some(piece) = self.pieces.remove(&start) else {
-                continue;
-            };
-            if piece.from < from {
-                let left = Piece {
-                    to: from,
-                    ..piece.clone()
-                };
-                self.pieces.insert(left.from, left);
-            }
-            if piece.to > to {
-                self.pieces.insert(to, Piece { from: to, ..piece });
-            }
+    #[test]
+    fn runs_must_cover_the_range_in_pages() {
+        let run = |phys, len| PhysRun { phys, len };
+        for (runs, fits) in [
+            (vec![run(0, 4096), run(1 << 20, 4096)], true),
+            (vec![run(0, 4096)], false),
+            (vec![run(0, 12_288)], false),
+            (vec![run(0, 8192), run(0, 0)], false),
+            (vec![run(5, 8192)], false),
+            (vec![], false),
+        ] {
+            let layout = Layout::new(SimMemory::Runs(runs.clone()), 0, 8192);
+            assert_eq!(layout.is_ok(), fits, "{runs:?}");
         }
     }
 
-    /// The physical runs of [from, to), both multiples of 4 KiB; `None` where a part of it is not mapped.
-    pub(crate) fn runs(&self, from: u64, to: u64) -> Option<Runs> {
-        let before = self.pieces.range(..=from).next_back();
-        let first = before.map_or(from, |(start, _)| *start);
-        let mut pieces = Vec::new();
-        let mut at = from;
-        let mut gaps = false;
-        let mut gap = |pieces: &mut Vec<Piece>, from, to| {
-            gaps = true;
-            pieces.push(Piece {
-                from,
-                to,
-                layout: self.default.layout(),
-            });
-        };
-        for (_, piece) in self.pieces.range(first..to) {
-            if piece.to <= at {
-                continue;
-            }
-            if piece.from > at {
-                gap(&mut pieces, at, piece.from);
-            }
-            let start = piece.from.max(from);
-            at = piece.to.min(to);
-            pieces.push(Piece {
-                from: start,
-                to: at,
-                layout: piece.layout.clone(),
-            });
+    proptest! {
+        #[test]
+        fn scattered_pages_are_aligned_apart_and_never_neighbours(
+            page in page(), number in 0u64..1 << 16, other in 0u64..1 << 16, seed: u64,
+        ) {
+            let at = |number: u64| frame(number << page.shift(), page, seed);
+            prop_assert_eq!(at(number) % page.bytes(), 0);
+            prop_assert!(at(number) < 1 << 52);
+            prop_assert_ne!(at(number + 1), at(number) + page.bytes());
+            prop_assert_eq!(at(number) == at(other), number == other);
         }
-        if at < to {
-            gap(&mut pieces, at, to);
+
+        #[test]
+        fn a_contiguous_range_agrees_only_modulo_the_page(
+            page in page(), base in 0u64..1 << 35, phys_base in 0u64..1 << 51,
+        ) {
+            let addr = base << 12;
+            let memory = SimMemory::Contiguous { page, phys_base };
+            let run = Layout::new(memory, addr, 1 << 32).expect("a layout").run(addr, addr + (1 << 32));
+            prop_assert_eq!(run.len, 1 << 32);
+            prop_assert!(run.phys >= phys_base && run.phys - phys_base < 2 * page.bytes());
+            prop_assert_eq!((run.phys ^ addr).trailing_zeros(), page.shift());
         }
-        if gaps && self.strict {
-            return None;
+
+        #[test]
+        fn random_runs_cover_the_range(
+            page in page(), pages in 1u64..200, mean in 0u64..20, seed: u64, start in 0u64..1 << 16,
+        ) {
+            let (addr, len) = (start << page.shift(), pages << page.shift());
+            let memory = SimMemory::random(page, addr, len, mean, seed);
+            prop_assert_eq!(&memory, &SimMemory::random(page, addr, len, mean, seed));
+            prop_assert!(Layout::new(memory.clone(), addr, len).is_ok());
+            let SimMemory::Runs(runs) = memory else { panic!("no runs") };
+            prop_assert!(runs.iter().all(|run| (run.phys | run.len) % page.bytes() == 0));
         }
-        Some(Runs {
-            pieces: pieces.into(),
-            piece: 0,
-            at: from,
-        })
+
+        #[test]
+        fn as_many_holes_as_asked_for(pages in 1u64..500, count in 0u64..600) {
+            let found = (0..pages).filter(|n| is_hole(*n, pages, count.min(pages))).count();
+            prop_assert_eq!(found as u64, count.min(pages));
+        }
     }
-}
-
-fn range_end(addr: u64, len: u64) -> Result<u64, SimError> {
-    let aligned = (addr | len).is_multiple_of(BASE_PAGE) && len > 0;
-    addr.checked_add(len)
-        .filter(|_| aligned)
-        .ok_or(SimError::BadRange { addr, len })
-}
-
-/// Physical runs in virtual order. Neighbouring runs may be contiguous: merging is the kernel's business.
-#[derive(Clone, Debug)]
-pub(crate) struct Runs {
-    pieces: Arc<[Piece]>,
-    piece: usize,
-    at: u64,
-}
-
-impl Iterator for Runs {
-    type Item = PhysRun;
-
-    fn next(&mut self) -> Option<PhysRun> {
-        let piece = self.pieces.get(self.piece)?;
-        let run = piece.layout.run(self.at, piece.to);
-        self.at += run.len;
-        if self.at >= piece.to {
-            self.piece += 1;
-        }
-        Some(run)
-    }
-}
-
-/// The blocks of `page` bytes in [from, to) that are not one aligned page of that size, neighbours joined.
-pub(crate) fn not_huge(
-    runs: impl Iterator<Item = PhysRun>,
-    from: u64,
-    to: u64,
-    page: PageSize,
-) -> Vec<Range<u64>> {
-    let size = page.bytes();
-    let mut found: Vec<Range<u64>> = Vec::new();
-    let mut bad = |start: u64, end: u64| {
-        let start = start & !(size - 1);
-        let end = end.checked_next_multiple_of(size).unwrap_or(u64::MAX);
-        match found.last_mut() {
-            Some(last) if last.end >= start => last.end = last.end.max(end),
-            _ => found.push(start..end),
-        }
-    };
-    let mut va = from;
-    let mut runs = runs.peekable();
-    while let Some(mut run) = runs.next() {
-        while let Some(next) = runs.next_if(|next| next.phys == run.phys.wrapping_add(run.len)) {
-            run.len += next.len;
-        }
-        let end = va + run.len;
-        if (run.phys ^ va) & (size - 1) != 0 {
-            bad(va, end);
-        } else {
-            if va != from && !va.is_multiple_of(size) {
-                bad(va, va + 1);
-            }
-            if end != to && !end.is_multiple_of(size) {
-                bad(end - 1, end);
-            }
-        }
-        va = end;
-    }
-    found
 }

@@ -17,9 +17,10 @@ use crate::driver::DriverModel;
 use crate::error::SimError;
 use crate::faults::{Faults, delay};
 use crate::kernel::Kernel;
-use crate::memory::{AddressSpace, DefaultLayout, SimMemory, not_huge};
+use crate::memory::{DefaultLayout, SimMemory};
 use crate::overrides::Overrides;
 use crate::profile::Profile;
+use crate::space::{AddressSpace, not_huge};
 use crate::umem::blocks;
 
 /// Opens a simulated device: a profile or family by name (see [`profiles`](crate::profiles)), or a file, which is
@@ -315,7 +316,7 @@ impl RegBackend for SimDevice {
     fn dereg_mr(&self, mr: MrHandle) -> Result<(), VerbError> {
         let time = {
             let faults = self.faults.read().unwrap_or_else(PoisonError::into_inner);
-            faults.dereg_delay
+            faults.dereg_time()
         };
         delay(time);
         self.call(Verb::DeregMr)

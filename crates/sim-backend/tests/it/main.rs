@@ -2,3 +2,7 @@
 
 mod article;
 mod common;
+mod faults;
+mod ledger;
+mod reports;
+mod tables;
