@@ -164,6 +164,12 @@ pub(crate) fn seal_length(fd: BorrowedFd<'_>) -> Result<()> {
     done(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) })
 }
 
+/// Takes the lock of an open file, exclusively; EAGAIN where another one has it.
+pub(crate) fn try_lock(fd: BorrowedFd<'_>) -> Result<()> {
+    // SAFETY: the descriptor is open; flock touches no memory.
+    done(unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) })
+}
+
 /// CPUs on which the calling thread may run.
 pub(crate) fn affinity() -> Result<Vec<u32>> {
     // EINVAL means that the kernel's mask is wider than ours.
