@@ -9,7 +9,7 @@ use crate::quirk::{CONTIGUOUS_ENTRIES, ONE_LEVEL_ENTRIES, Presence, Quirk, SEGME
 use crate::size::{Bytes, GIB, Grouped, PageSize};
 
 use super::{Case, Scale, is_solid};
-use crate::diagnose::BackingPages;
+use crate::diagnose::{BackingPages, MemoryKind};
 
 /// The fewest entries at which a full table of an eRDMA device was reported: 95 GiB at 4 KiB
 /// (kvcache-ai/Mooncake#304, entries inferred from the sizes).
@@ -67,34 +67,39 @@ pub(super) fn table_full(case: &Case<'_>, s: &mut Scale) {
     }
 }
 
-/// Many small pages: one MR takes a share of the table that is worth noting.
+/// Small pages: one MR takes a share of the table that is worth noting.
 fn small_page_share(case: &Case<'_>, need: Option<u64>, s: &mut Scale) {
-    let (Some(need), Some(page)) = (need, case.e.effective_page) else {
-        if let Some(BackingPages::Of(page)) = case.e.backing
-            && page <= PageSize::K64
-        {
-            s.points(format!("the mapping has {page} pages"));
-        }
-        return;
+    let e = case.e;
+    // What the MR got, or what it can hardly have exceeded.
+    let (page, whose) = match (e.effective_page, e.backing) {
+        (Some(page), _) => (page, "the MR"),
+        (None, Some(BackingPages::Of(page))) => (page, "the mapping"),
+        _ => return,
     };
-    let text = format!(
-        "{page} pages: this MR alone takes {} entries",
-        Grouped(need)
-    );
-    let large = need >= LOWEST_FIELD_REPORT / 100 && page <= PageSize::K64;
     // On eRDMA EIO comes from the device only; other families share the errno with the kernel.
-    let device_spoke = case.e.family == Some(Family::Erdma) && case.errno == Some(Errno::EIO);
+    let device_spoke = e.family == Some(Family::Erdma) && case.errno == Some(Errno::EIO);
+    let Some(need) = need.or_else(|| e.entries_at(page)) else {
+        let a_gib = Grouped(GIB / page.bytes().min(GIB));
+        let text = format!("{whose} has {page} pages, {a_gib} entries a GiB");
+        return match (page <= PageSize::K64, device_spoke) {
+            (true, true) => s.proves(text),
+            (true, false) => s.points(text),
+            (false, _) => s.weakens(text),
+        };
+    };
+    let text = format!("{whose} has {page} pages: {} entries", Grouped(need));
+    let large = need >= LOWEST_FIELD_REPORT / 100 && page <= PageSize::K64;
     match (large, device_spoke) {
-        (true, true) => s.proves(format!(
-            "{text}, {}.{} % of the lowest table size in field reports ({})",
-            need * 100 / LOWEST_FIELD_REPORT,
-            need.saturating_mul(1000) / LOWEST_FIELD_REPORT % 10,
-            Grouped(LOWEST_FIELD_REPORT)
-        )),
-        (true, false) => s.points(text),
-        (false, _) if need <= ONE_LEVEL_ENTRIES => {
-            s.weakens(format!("this MR takes only {} entries", Grouped(need)))
+        (true, true) => {
+            let thousandths = u128::from(need) * 1000 / u128::from(LOWEST_FIELD_REPORT);
+            let (whole, tenth) = (thousandths / 10, thousandths % 10);
+            let lowest = Grouped(LOWEST_FIELD_REPORT);
+            s.proves(format!(
+                "{text}, {whole}.{tenth} % of the smallest full table reported ({lowest})"
+            ));
         }
+        (true, false) => s.points(text),
+        (false, _) if need <= ONE_LEVEL_ENTRIES => s.weakens(text),
         (false, _) => {}
     }
 }
@@ -119,6 +124,16 @@ pub(super) fn small_pages(case: &Case<'_>, s: &mut Scale) {
         }
         (Some(BackingPages::Of(backing)), None) if backing <= PageSize::K4 => {
             s.excludes("its memory has 4 KiB pages: there is nothing smaller");
+            return;
+        }
+        (None, Some(page)) if e.memory == Some(MemoryKind::Gpu) && e.may_be_erdma() => {
+            if page >= PageSize::K64 {
+                s.excludes(format!("GPU memory, and the MR got {page} pages"));
+            } else {
+                s.points(format!(
+                    "GPU memory can have 64 KiB pages, the MR got {page}"
+                ));
+            }
             return;
         }
         (_, None) => s.lacks("the page size of the MR"),
