@@ -84,9 +84,7 @@ impl Scenario {
             sabotage: choice.sabotage.clone().filter(|name| !host(name)),
         };
         let (modules, late_modules) = modules(lab)?;
-        let base = lab
-            .cache
-            .path(format!("run/{}-{}", self.name, lab.version.label()));
+        let tag = lab.tag(self.name, choice);
         let device = [
             "--entries",
             self.entries,
@@ -95,11 +93,8 @@ impl Scenario {
             "--qp-blocks",
             "16",
         ];
-        let emulator = Emulator::start(
-            emulator,
-            &base,
-            &[&device[..], &["--flags", "0x28"]].concat(),
-        )?;
+        let device = [&device[..], &["--flags", "0x28"]].concat();
+        let emulator = Emulator::start(emulator, &lab.cache.path("run"), &tag, &device)?;
         let spec = Spec {
             name: self.name,
             script: self.script.to_owned(),
