@@ -13,9 +13,15 @@
 pub mod backend;
 pub mod chunks;
 pub mod device;
+pub mod diagnose;
 pub mod errno;
 pub mod fact;
 pub mod host;
+pub mod key_table;
 pub mod layout;
+pub mod plan;
+pub mod quirk;
+#[allow(unsafe_code)]
+pub mod registrar;
 pub mod size;
 pub mod version;

@@ -1,0 +1,11 @@
+//! Answers as text: the answer first, the reason second, the way out last.
+
+mod plan;
+mod refusal;
+pub(crate) mod register;
+mod table;
+pub(crate) mod words;
+
+pub(crate) use plan::{explain, plan};
+pub(crate) use refusal::refusal;
+pub(crate) use table::table;

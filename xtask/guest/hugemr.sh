@@ -1,0 +1,135 @@
+# Checks of the command hugemr on $DEVICE, a software or an emulated one.
+
+# start_hugemr COUNT ARGUMENT...: registers in the background and waits for COUNT regions
+start_hugemr() {
+    count=$1
+    shift
+    hugemr register "$@" --device "$DEVICE" --hold >/tmp/hold.out 2>&1 &
+    holder=$!
+    holds 60 $holder "$count" || {
+        seen=$(mrs $holder)
+        kill -9 $holder 2>/dev/null
+        cat /tmp/hold.out
+        bad "hugemr register $*: $seen MRs, expected $count: $(tail -n 1 /tmp/hold.out)"
+    }
+}
+
+# end_hugemr: a polite end leaves status 0 and nothing behind
+end_hugemr() {
+    kill -TERM $holder
+    wait $holder
+    same "exit status after SIGTERM" $? 0
+    same "MRs left" "$(mrs)" 0
+}
+
+check_hugemr_devices() {
+    need_hugemr
+    ibv_devinfo -v -d "$DEVICE" >/tmp/info
+    hugemr devices --json >/tmp/devices || bad "exit status $?"
+    cat /tmp/devices
+    for key in max_mr_size page_size_cap max_mr; do
+        same $key "$(number $key </tmp/devices)" "$(field $key </tmp/info)"
+    done
+    ok "max_mr_size, page_size_cap and max_mr as in ibv_devinfo -v"
+}
+sabotage_hugemr_devices() {
+    ibv_devinfo() { command ibv_devinfo "$@" | sed 's/\(max_mr:[^0-9]*\).*/\1 12345/'; }
+}
+
+check_hugemr_2m() {
+    need_hugemr
+    start_hugemr 4 512MiB --pages 2MiB --max-mr-size 128MiB
+    used=$(($(pool 2048 nr_hugepages) - $(pool 2048 free_hugepages)))
+    end_hugemr
+    same "2 MiB pages in use" $used 256
+    ok "512 MiB in 4 MRs on 256 pages, released"
+}
+sabotage_hugemr_2m() {
+    echo 0 >/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
+}
+
+check_hugemr_1g() {
+    need_hugemr
+    start_hugemr 1 1GiB --pages 1GiB
+    free=$(pool 1048576 free_hugepages)
+    end_hugemr
+    same "free 1 GiB pages" "$free" 0
+    same "free 1 GiB pages after it" "$(pool 1048576 free_hugepages)" 1
+    ok "1 MR on a 1 GiB page, released"
+}
+sabotage_hugemr_1g() {
+    echo 0 >/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages
+}
+
+check_hugemr_memlock() {
+    need_hugemr
+    as_nobody ${memlock:-1048576} hugemr register 64MiB --device "$DEVICE" --pages 2MiB \
+        >/tmp/out 2>&1
+    status=$?
+    cat /tmp/out
+    case $status in 1 | 3) ;; *) bad "exit status $status" ;; esac
+    grep -qi memlock /tmp/out || bad "memlock is not named"
+    ok "nobody with memlock 1 MiB: exit status $status, memlock named"
+}
+sabotage_hugemr_memlock() {
+    memlock=unlimited
+}
+
+check_hugemr_split() {
+    need_hugemr
+    start_hugemr 8 512MiB --pages 2MiB --max-mr-size ${limit:-64MiB}
+    end_hugemr
+    ok "512 MiB with --max-mr-size 64MiB: 8 MRs"
+}
+sabotage_hugemr_split() {
+    limit=128MiB
+}
+
+check_hugemr_kill() {
+    need_hugemr
+    before=$(pool 2048 free_hugepages)
+    start_hugemr 4 256MiB --pages 2MiB --max-mr-size 64MiB
+    kill -9 $holder
+    wait $holder 2>/dev/null
+    nothing_left() { [ "$(mrs)" = 0 ]; }
+    wait_for 10 nothing_left || bad "$(mrs) MRs left: $(rdma resource show mr | head -n 3)"
+    same "free 2 MiB pages" "$(pool 2048 free_hugepages)" "$before"
+    ok "no MR and no page left after kill -9"
+}
+sabotage_hugemr_kill() {
+    mr-probe dev="$DEVICE" total=2 hold=1 >/dev/null &
+    holds 10 $! 1
+}
+
+check_hugemr_two() {
+    need_hugemr
+    start_hugemr 4 256MiB --pages 2MiB --max-mr-size 64MiB
+    first=$holder
+    start_hugemr 4 256MiB --pages 2MiB --max-mr-size 64MiB
+    both="$(mrs $first) and $(mrs $holder)"
+    kill -TERM $first
+    wait $first
+    same "MRs of both" "$both" "4 and 4"
+    same "MRs of the second after the end of the first" "$(mrs $holder)" 4
+    end_hugemr
+    ok "two processes with 4 MRs each, the first ended first"
+}
+sabotage_hugemr_two() {
+    # pages for one of them
+    echo 130 >/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
+}
+
+# As in a container that was given no device files: its own mounts, nothing in /dev/infiniband.
+check_hugemr_container() {
+    need_hugemr
+    script='[ "$HIDE" ] && mount -t tmpfs none /dev/infiniband
+        hugemr register 64MiB --device "$DEVICE" --pages 2MiB; echo "status $?"'
+    DEVICE=$DEVICE HIDE=${hide-yes} unshare --mount sh -c "$script" >/tmp/out 2>&1
+    cat /tmp/out
+    same "exit status" "$(sed -n 's/^status //p' /tmp/out)" 3
+    grep -q /dev/infiniband /tmp/out || bad "/dev/infiniband is not named"
+    ok "exit status 3, /dev/infiniband named"
+}
+sabotage_hugemr_container() {
+    hide=
+}

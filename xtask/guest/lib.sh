@@ -1,0 +1,105 @@
+# How checks run in a guest. A check is one function check_NAME with its sabotage_NAME; it ends
+# with ok, bad or skip. The harness reads the list of checks from the functions of the script.
+
+# one line, whatever the detail contains
+verdict() {
+    echo "$1 $CHECK $(echo "$2" | tr '\n' ' ')" >&3
+    exit 0
+}
+
+ok() {
+    verdict PASS "$*"
+}
+
+bad() {
+    verdict FAIL "$*"
+}
+
+skip() {
+    verdict SKIP "$*"
+}
+
+# same WHAT SEEN EXPECTED: ends the check as failed where they differ
+same() {
+    [ "$2" = "$3" ] || bad "$1: seen '$2', expected '$3'"
+}
+
+uptime_now() {
+    cut -d' ' -f1 /proc/uptime
+}
+
+# Each check runs in a shell of its own; its talk is indented, so that no program's output can
+# pass for a verdict.
+run_check() {
+    CHECK=$1
+    function=$(echo "$1" | tr - _)
+    begun=$(uptime_now)
+    (
+        [ "$SABOTAGE" = "$CHECK" ] && "sabotage_$function"
+        "check_$function"
+    ) >/tmp/check.out 2>&1 3>/tmp/check.verdict
+    [ -s /tmp/check.out ] && sed 's/^/| /' /tmp/check.out
+    cat /tmp/check.verdict
+    echo "TOOK $CHECK $(awk "BEGIN{printf \"%.2f\", $(uptime_now) - $begun}")"
+}
+
+# wait_for SECONDS COMMAND...: until the command succeeds
+wait_for() {
+    left=$(($1 * 5))
+    shift
+    until "$@"; do
+        left=$((left - 1))
+        [ $left -le 0 ] && return 1
+        sleep 0.2
+    done
+}
+
+# pool KIB FILE: a number of a huge-page pool
+pool() {
+    cat "/sys/kernel/mm/hugepages/hugepages-$1kB/$2"
+}
+
+# mrs [PID]: how many memory regions of processes the kernel knows, or those of one process
+mrs() {
+    rdma resource show mr | grep -c "pid ${1:-[0-9]}"
+}
+
+# field NAME: a decimal or hexadecimal number of `ibv_devinfo -v` on standard input, in decimal
+field() {
+    printf '%u\n' "$(awk -v name="$1:" '$1 == name { print $2; exit }')"
+}
+
+# number NAME: the first number of that name in JSON on standard input
+number() {
+    tr ',{}[]' '\n\n\n\n\n' | sed -n "s/^ *\"$1\" *: *\([0-9][0-9]*\).*/\1/p" | head -n 1
+}
+
+# Which checks to run: all of the harness's list, or one.
+run_checks() {
+    SABOTAGE=$(cat /t/sabotage)
+    while read -r name; do
+        run_check "$name" </dev/null
+    done </t/checks
+}
+
+# need_hugemr: ends the check as skipped where the run was asked for without the command
+need_hugemr() {
+    [ -x /usr/local/bin/hugemr ] || skip "run with --hugemr none"
+}
+
+# holds SECONDS PID COUNT: until process PID holds COUNT memory regions, or ends
+holds() {
+    left=$(($1 * 5))
+    until [ "$(mrs "$2")" = "$3" ]; do
+        left=$((left - 1))
+        [ $left -gt 0 ] && kill -0 "$2" 2>/dev/null || return 1
+        sleep 0.2
+    done
+}
+
+# as_nobody MEMLOCK_BYTES COMMAND...
+as_nobody() {
+    limit=$1
+    shift
+    prlimit --memlock="$limit" setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+}

@@ -1,0 +1,107 @@
+# Checks on a software device (rxe) over a dummy interface, with real huge pages.
+. /t/lib.sh
+
+ip addr add 10.77.0.1/24 dev dummy0
+ip link set dummy0 up
+rdma link add rxe0 type rxe netdev dummy0 || exit 1
+
+DEVICE=rxe0
+small=2048
+large=1048576
+
+# --- the guest itself, without hugemr -----------------------------------------------------------
+
+check_device_present() {
+    ibv_devinfo -d rxe0 | grep -E 'state|max_mtu'
+    ibv_devinfo -d rxe0 | grep -q PORT_ACTIVE || bad "rxe0 is not there or has no active port"
+    [ -c /dev/infiniband/uverbs0 ] || bad "no /dev/infiniband/uverbs0"
+    ok "rxe0 with an active port"
+}
+sabotage_device_present() {
+    ip link set dummy0 down
+}
+
+check_pool_grows() {
+    before=$(pool $small nr_hugepages)
+    echo $((before + 8)) >/sys/kernel/mm/hugepages/hugepages-${small}kB/nr_hugepages
+    after=$(pool $small nr_hugepages)
+    echo "$before" >/sys/kernel/mm/hugepages/hugepages-${small}kB/nr_hugepages
+    same "2 MiB pages" "$after" $((before + 8))
+    ok "$before + 8 pages, and back"
+}
+sabotage_pool_grows() {
+    mount -o remount,ro /sys
+}
+
+check_probe_2m() {
+    same "free 1 GiB pages" "$(pool $large free_hugepages)" 1
+    mr-probe dev=rxe0 total=64 chunk=16 pages=2m hold=1 >/tmp/probe &
+    wait_for 20 grep -q -E 'registered|failed|stopped' /tmp/probe
+    cat /tmp/probe
+    seen=$(mrs $!)
+    used=$(($(pool $small nr_hugepages) - $(pool $small free_hugepages)))
+    kill -9 $!
+    same "MRs" "$seen" 4
+    same "2 MiB pages in use" $used 32
+    ok "4 MRs of 16 MiB, 32 pages in use"
+}
+sabotage_probe_2m() {
+    echo 0 >/sys/kernel/mm/hugepages/hugepages-${small}kB/nr_hugepages
+}
+
+check_probe_1g() {
+    mr-probe dev=rxe0 total=1024 pages=1g | tee /tmp/probe
+    grep -q 'registered 1 MRs of 1024 MiB' /tmp/probe || bad "$(tail -n 1 /tmp/probe)"
+    ok "$(tail -n 1 /tmp/probe)"
+}
+sabotage_probe_1g() {
+    echo 0 >/sys/kernel/mm/hugepages/hugepages-${large}kB/nr_hugepages
+}
+
+check_probe_64tib() {
+    $as mr-probe dev=rxe0 total=32 pages=4k length=70368744177664 | tee /tmp/probe
+    same "64 TiB over 32 MiB" "$(cat /tmp/probe)" "failed MR 0 errno 22 EINVAL"
+    ok "EINVAL"
+}
+sabotage_probe_64tib() {
+    # who may pin nothing is refused before the length is looked at
+    as="as_nobody 0"
+}
+
+check_probe_memlock() {
+    as_nobody ${memlock:-1048576} mr-probe dev=rxe0 total=4 pages=2m | tee /tmp/probe
+    same "4 MiB with memlock 1 MiB" "$(tail -n 1 /tmp/probe)" "failed MR 0 errno 12 ENOMEM"
+    ok "ENOMEM for nobody with memlock 1 MiB"
+}
+sabotage_probe_memlock() {
+    memlock=unlimited
+}
+
+# --- hugemr, where only this device can show it -------------------------------------------------
+
+check_hugemr_64tib() {
+    need_hugemr
+    hugemr register 64TiB --device rxe0 --pages 2MiB --alias ${alias:-62MiB} >/tmp/out 2>&1
+    status=$?
+    cat /tmp/out
+    same "exit status" $status 3
+    grep -q EINVAL /tmp/out || bad "EINVAL is not named"
+    ok "exit status 3, EINVAL named"
+}
+sabotage_hugemr_64tib() {
+    rdma link del rxe0
+}
+
+check_hugemr_verify() {
+    need_hugemr
+    hugemr register 512MiB --device rxe0 --pages 2MiB --max-mr-size 64MiB --verify >/tmp/out 2>&1
+    status=$?
+    cat /tmp/out
+    same "exit status" $status 0
+    ok "8 MRs and their borders written and read over loopback"
+}
+sabotage_hugemr_verify() {
+    # no address, so no GID to connect over
+    ip addr flush dev dummy0
+    ip link set dummy0 down
+}

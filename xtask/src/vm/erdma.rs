@@ -1,0 +1,154 @@
+//! `cargo xtask vm erdma`: the unmodified `erdma` driver on an emulated device.
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::agree;
+use super::checks::{self, Choice};
+use super::emulator::{Emulator, Event};
+use super::judge::Report;
+use super::lab::{Lab, Spec};
+use super::module::Toolchain;
+use super::modules::{Module, Modules};
+
+/// Held against each other outside the guest: its log and the device's.
+type HostCheck = (&'static str, fn(&str, &[Event]) -> Result<String>);
+
+/// A guest with an emulated device: what the device has, and what is checked.
+#[derive(Debug)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    script: &'static str,
+    entries: &'static str,
+    memory_mib: u32,
+    append: &'static str,
+    seconds: u64,
+    host_checks: &'static [HostCheck],
+}
+
+macro_rules! script {
+    ($($file:literal),+) => {
+        concat!(include_str!("../../guest/erdma.sh"), $(include_str!(concat!("../../guest/", $file))),+)
+    };
+}
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "erdma-basic",
+        script: script!("erdma-basic.sh"),
+        entries: "40000",
+        memory_mib: 1024,
+        append: "huge2m=40",
+        seconds: 180,
+        host_checks: &[("device-log", agree::device_log)],
+    },
+    Scenario {
+        name: "erdma-old-rule",
+        script: script!("erdma-old-rule.sh"),
+        entries: "100000",
+        memory_mib: 768,
+        append: "huge2m=40",
+        seconds: 180,
+        host_checks: &[
+            ("device-log", agree::device_log),
+            ("rule-log", agree::rule_log),
+        ],
+    },
+];
+
+const MODULES: &[&str] = &[
+    "?virtio_pci",
+    "virtio_net",
+    "ib_uverbs",
+    "rdma_ucm",
+    "erdma",
+];
+const LATE: &[&str] = &["erdma"];
+
+impl Scenario {
+    /// The checks in the guest and those outside of it.
+    pub(crate) fn checks(&self) -> Result<Vec<String>> {
+        let mut names = checks::list(self.script)?;
+        names.extend(self.host_checks.iter().map(|check| check.0.to_owned()));
+        Ok(names)
+    }
+
+    /// Boots one guest on one emulated device and judges both.
+    pub(crate) fn run(&self, lab: &Lab<'_>, emulator: &Path, choice: &Choice) -> Result<Report> {
+        choice.apply(&self.checks()?)?;
+        let host = |name: &String| self.host_checks.iter().any(|check| check.0 == name);
+        // A check outside needs all that happens inside.
+        let inside = Choice {
+            only: choice.only.clone().filter(|name| !host(name)),
+            sabotage: choice.sabotage.clone().filter(|name| !host(name)),
+        };
+        let (modules, late_modules) = modules(lab)?;
+        let base = lab
+            .cache
+            .path(format!("run/{}-{}", self.name, lab.version.label()));
+        let device = [
+            "--entries",
+            self.entries,
+            "--mr-shift",
+            "36",
+            "--qp-blocks",
+            "16",
+        ];
+        let emulator = Emulator::start(
+            emulator,
+            &base,
+            &[&device[..], &["--flags", "0x28"]].concat(),
+        )?;
+        let spec = Spec {
+            name: self.name,
+            script: self.script.to_owned(),
+            modules,
+            late_modules,
+            memory_mib: self.memory_mib,
+            shared_memory: true,
+            append: self.append,
+            arguments: emulator.arguments(),
+            limit: Duration::from_secs(self.seconds),
+        };
+        let (mut report, end) = lab.run(&spec, &inside)?;
+        let mut events = emulator.finish()?;
+        for (name, check) in self.host_checks {
+            if choice.only.as_deref().is_some_and(|only| only != *name) {
+                continue;
+            }
+            if choice.sabotage.as_deref() == Some(name) {
+                // Half of what the device saw is lost.
+                events.truncate(events.len() / 2);
+            }
+            report.add(name, check(&end.log, &events));
+        }
+        if choice.only.as_ref().is_some_and(host) {
+            report
+                .verdicts
+                .retain(|verdict| choice.only.as_ref() == Some(&verdict.name));
+        }
+        Ok(report)
+    }
+}
+
+/// What loads before the script, and what the script loads itself.
+fn modules(lab: &Lab<'_>) -> Result<(Vec<Module>, Vec<Module>)> {
+    let toolchain = Toolchain::fetch(lab.cache, lab.version, &lab.kernel)?;
+    let mut all = Modules::open(&lab.kernel.modules)?;
+    all.add(&toolchain.erdma()?)?;
+    let order = all.load_order(MODULES)?;
+    let (mut late, early): (Vec<_>, Vec<_>) = order
+        .into_iter()
+        .partition(|module| LATE.contains(&module.name.as_str()));
+    ensure!(
+        late.len() == LATE.len(),
+        "the erdma module is among the modules"
+    );
+    let image = std::fs::read(toolchain.old_rule()?)?;
+    late.push(Module {
+        name: "hugemr_old_rule".into(),
+        image,
+    });
+    Ok((early, late))
+}
