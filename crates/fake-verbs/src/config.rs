@@ -195,7 +195,10 @@ impl DeviceConfig {
             "cq" => self.cq = Some(errno(value)?),
             "qp" => self.qp = Some(errno(value)?),
             "break_at" => self.break_at = Some(number(value)?),
-            "reg_us" => faults.reg_delay = Duration::from_micros(number(value)?),
+            "reg_us" => {
+                let delay = Duration::from_micros(number(value)?);
+                *faults = std::mem::take(faults).reg_delay(delay);
+            }
             _ => {
                 let (verb, calls) = key.split_once('.').ok_or("not known")?;
                 let verb = match verb {
