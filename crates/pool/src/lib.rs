@@ -37,11 +37,13 @@ mod error;
 mod pipeline;
 mod report;
 mod step;
+mod verify;
 
 pub use build::{Build, Pool};
 pub use error::{BuildError, Cause, CheckFailure};
 pub use report::{LayoutProof, MrReport, Report};
 pub use step::{Event, Step};
+pub use verify::{Proof, ProofError, verify};
 
 pub use hugemr_core as core;
 pub use hugemr_core::backend::RegBackend;
