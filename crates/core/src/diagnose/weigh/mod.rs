@@ -84,6 +84,18 @@ impl Scale {
 pub(super) fn weigh(cause: Cause, case: &Case<'_>) -> Scale {
     let mut scale = Scale::default();
     let s = &mut scale;
+    if case.e.said_device_refused == Some(true) && case.op == Operation::RegMr {
+        match cause {
+            TableFull | MrCount | PerMrTable | DeviceRefusal => {
+                s.points("the kernel log says that the device itself refused")
+            }
+            Memlock | MemlockZero | KernelTableMemory | HostMemory | CmaPinning | MaxMapCount
+            | CommandSlots | Unmapped | ReadOnly | HugepagePool | HugetlbCgroup => {
+                s.excludes("the kernel log says that the device itself refused: the host's part had worked");
+            }
+            _ => {}
+        }
+    }
     match cause {
         TableFull => device::table_full(case, s),
         SmallPages => device::small_pages(case, s),
