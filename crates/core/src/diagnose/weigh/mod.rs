@@ -1,5 +1,6 @@
 //! Weighing: what the evidence says for and against each candidate.
 
+mod command;
 mod device;
 mod host;
 mod memory;
@@ -103,11 +104,11 @@ pub(super) fn weigh(cause: Cause, case: &Case<'_>) -> Scale {
         MaxMrSize => device::max_mr_size(case, s),
         MrCount => device::mr_count(case, s),
         PerMrTable => device::per_mr_table(case, s),
-        CommandTimeout => device::command_timeout(case, s),
-        CommandQueueDead => device::command_queue_dead(case, s),
-        CommandSlots => device::command_slots(case, s),
-        WrongLength => device::wrong_length(case, s),
-        TruncatedMr => device::truncated_mr(case, s),
+        CommandTimeout => command::command_timeout(case, s),
+        CommandQueueDead => command::command_queue_dead(case, s),
+        CommandSlots => command::command_slots(case, s),
+        WrongLength => command::wrong_length(case, s),
+        TruncatedMr => command::truncated_mr(case, s),
         LengthZero => memory::length_zero(case, s),
         Unmapped => memory::unmapped(case, s),
         ReadOnly => memory::read_only(case, s),
