@@ -451,6 +451,33 @@ fn each_family_says_a_full_table_in_its_own_way() {
 }
 
 #[test]
+fn a_refusal_of_the_device_clears_the_host() {
+    let said = |said| Evidence {
+        said_device_refused: said,
+        memlock: exact(MIB),
+        length: Some(GIB),
+        ..Evidence::of_errno(Errno::ENOMEM, Family::Efa)
+    };
+    check(&said(None), Cause::Memlock, Likely);
+    let diagnosis = check(&said(Some(true)), Cause::Memlock, RuledOut);
+    assert_eq!(diagnosis.first().map(|r| r.cause), Some(Cause::TableFull));
+    check(&said(Some(true)), Cause::TableFull, Possible);
+    check(&said(Some(true)), Cause::MrCount, Possible);
+}
+
+#[test]
+fn a_failure_without_an_errno_is_not_silent() {
+    let evidence = Evidence {
+        failed: Some(true),
+        length: Some(64 * GIB),
+        family: Some(Family::Erdma),
+        ..Evidence::default()
+    };
+    let diagnosis = diagnose(&evidence);
+    assert!(diagnosis.cannot_tell() && diagnosis.summary.contains("the errno is not known"));
+}
+
+#[test]
 fn small_pages_for_a_reason() {
     let mr = |platform, backing, effective| Evidence {
         length: Some(64 * GIB),
@@ -1227,14 +1254,14 @@ prop_compose! {
         ),
         numbers in prop::collection::vec(number(), 18),
         limits in prop::collection::vec(limit(), 5),
-        flags in prop::collection::vec(any::<Option<bool>>(), 16),
+        flags in prop::collection::vec(any::<Option<bool>>(), 17),
         (effective_page, backing) in (page(), page()),
         memory in prop::option::of(prop::sample::select(vec![MemoryKind::Host, MemoryKind::Gpu, MemoryKind::File])),
         access in any::<Option<u32>>(),
         huge in any::<bool>(),
     ) -> Evidence {
         Evidence {
-            operation, errno, family,
+            operation, errno, family, failed: flags[15],
             platform: Platform { kernel: kernel.parse().ok(), driver, iommu, mtt_va, ..Platform::default() },
             length: numbers[0], addr: numbers[1], iova: numbers[2], longest_run: numbers[3], mrs_live: numbers[4],
             entries_need: numbers[5], wire_length: numbers[6], advertised_length: numbers[7], pinned: numbers[8],
@@ -1250,7 +1277,7 @@ prop_compose! {
             ipc_lock: flags[5], container: flags[6], rdma_cgroup_full: flags[7], said_out_of_mr_size: flags[8],
             said_command_timeout: flags[9], fork_init: flags[10], hugepages_safe: flags[11], peer_memory: flags[12],
             provider_loaded: flags[13], device_file: flags[14],
-            device: None, pid: None,
+            said_device_refused: flags[16], device: None, pid: None,
         }
     }
 }

@@ -22,6 +22,9 @@ pub(super) fn decide(cause: Cause, e: &Evidence) -> Option<String> {
         LengthZero => format!("strace -f -e trace=ioctl,write -p {pid}"),
         PerMrTable => dmesg("erdma|order:|page allocation failure"),
         DeviceRefusal => dmesg("erdma|efa|ionic|mlx|hns"),
+        CommandTimeout | CommandQueueDead if e.may_be_erdma() => format!(
+            "grep . /sys/class/infiniband/{device}/ports/1/hw_counters/cmdq_*_cnt (vendor's driver; submitted above comp at rest: a command was not answered)"
+        ),
         CommandTimeout | CommandQueueDead => dmesg("cmdq|timeout|timed out"),
         CommandSlots => format!("ls /proc/{pid}/task | wc -l"),
         DeviceGone => "rdma link; dmesg | tail -50".to_owned(),
