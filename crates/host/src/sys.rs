@@ -87,6 +87,8 @@ pub(crate) enum Advice {
     DontFork = libc::MADV_DONTFORK,
     /// Linux 5.14.
     PopulateWrite = libc::MADV_POPULATE_WRITE,
+    /// Linux 6.1.
+    Collapse = libc::MADV_COLLAPSE,
 }
 
 pub(crate) fn madvise(addr: u64, len: u64, advice: Advice) -> Result<()> {
