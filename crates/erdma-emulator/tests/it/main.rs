@@ -2,6 +2,7 @@
 
 mod binary;
 mod faults;
+mod golden;
 mod hostile;
 mod mr;
 mod probe;
