@@ -118,10 +118,12 @@ fn run_erdma(cache: &Cache, options: &Options, reports: &mut Reports) -> Result<
         None => build("erdma-emulator", "erdma-emu")?,
     };
     let wanted = |scenario: &&erdma::Scenario| {
-        options
-            .scenario
-            .as_deref()
-            .is_none_or(|name| name == scenario.name)
+        let useful = hugemr.is_some() || !scenario.only_hugemr();
+        useful
+            && options
+                .scenario
+                .as_deref()
+                .is_none_or(|name| name == scenario.name)
     };
     let scenarios: Vec<_> = erdma::SCENARIOS.iter().filter(wanted).collect();
     if scenarios.is_empty() {
