@@ -12,6 +12,7 @@
 //!
 //! *Invariant*: entries are sorted, not empty, do not wrap and do not overlap; every constructor proves it.
 
+mod buckets;
 mod error;
 mod export;
 mod index;
@@ -25,6 +26,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::{Lkey, Rkey};
+use buckets::MOST_MRS;
 use index::Index;
 
 /// One MR on the way into a table.
@@ -134,7 +136,8 @@ impl<L: Copy> KeyTable<L> {
     /// # Errors
     /// The range is empty or goes beyond 2^64, crosses MRs (then [`split`](Self::split) it), or has bytes that no
     /// MR holds. Missing bytes are reported before crossed borders.
-    #[inline]
+    // Left to itself the compiler makes a call of it, and the answer goes through memory: 6 ns instead of 2.
+    #[inline(always)]
     pub fn lookup(&self, addr: u64, len: u64) -> Result<Key<L>, LookupError> {
         let table = &*self.inner;
         let offset = addr.wrapping_sub(table.base);
@@ -250,7 +253,7 @@ impl<L> fmt::Debug for KeyTable<L> {
 
 /// Checks the entries and finds the stretches without a gap.
 fn runs<L: Copy>(entries: &[Entry<L>]) -> Result<Vec<Run>, TableError> {
-    if u32::try_from(entries.len()).is_err() {
+    if entries.len() > MOST_MRS {
         return Err(TableError::TooMany(entries.len()));
     }
     let mut runs: Vec<Run> = Vec::new();
