@@ -253,6 +253,14 @@ fn it_registers_every_chunk_and_takes_all_back_in_reverse() {
 }
 
 #[test]
+fn a_registration_may_change_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Registration<Arc<dyn RegBackend>, Watched>>();
+    shared::<RegisterError<Watched>>();
+    shared::<CloseError>();
+}
+
+#[test]
 fn close_gives_the_memory_back() {
     for n in [1, 3] {
         let scene = Scene::new(9, Faults::default());
@@ -523,7 +531,7 @@ fn a_real_device_refuses_a_range_without_memory() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn a_fault_anywhere_leaves_nothing_or_says_what(
