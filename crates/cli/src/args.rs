@@ -88,7 +88,7 @@ pub(crate) struct RegisterCommand {
     /// How simulated memory lies physically (with --memory none)
     #[arg(long, value_enum, value_name = "KIND", default_value = "scattered")]
     pub(crate) layout: SimLayout,
-    /// Threads that populate and register [default: one for each CPU of the process]
+    /// Threads that populate and register [default: one for each CPU of the process; one without memory]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
     /// What the MRs allow: a list of local-write, remote-read, remote-write, remote-atomic, relaxed-ordering

@@ -116,7 +116,8 @@ impl Run<'_> {
                 total: p.total_bytes,
             });
         };
-        let threads = self.command.threads.unwrap_or_else(host::threads);
+        // Nothing is pinned or cleared: one thread is enough, and gives the keys in order.
+        let threads = self.command.threads.unwrap_or(std::num::NonZeroUsize::MIN);
         let options = Options::new()
             .workers(threads)
             .cancel(self.watch.token())
