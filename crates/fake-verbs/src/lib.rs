@@ -583,7 +583,14 @@ unsafe extern "C" fn post_send(
             done.opcode = if request.opcode == READ { 2 } else { 1 };
             done.byte_len = local.length;
             done.qp_num = this.ibv.qp_num;
-            lock(&cq.done).push_back(done);
+            let mut queue = lock(&cq.done);
+            if context.device.config.wire == Wire::Noisy {
+                let mut noise = done;
+                noise.qp_num += 1;
+                noise.status = data::WR_FLUSH_ERR;
+                queue.push_back(noise);
+            }
+            queue.push_back(done);
         }
         next = request.next;
     }
