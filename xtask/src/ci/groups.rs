@@ -7,20 +7,26 @@ use anyhow::{Result, bail};
 use super::hugepages::{HugePages, interrupted, survive_interrupts};
 use super::libtest::{self, Binary};
 use super::{Ci, Outcome};
-use crate::tidy::NEEDS;
+use crate::tidy::{NEEDS, need};
 
 /// 2 MiB pages that a test may count on.
 const TEST_PAGES: u64 = 512;
+
+/// Names the device for tests that need a real one.
+const DEVICE_VARIABLE: &str = "HUGEMR_TEST_DEVICE";
 
 /// Ignored tests with one reason, by binary.
 type Group = Vec<(Binary, Vec<String>)>;
 
 pub(super) fn step(ci: &mut Ci) -> Result<Outcome> {
-    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, Group> = BTreeMap::new();
     for binary in libtest::binaries()? {
         for (reason, names) in binary.ignored()? {
+            let Some(need) = need(&reason) else {
+                bail!("{}: {reason:?} is none of {NEEDS:?}", binary.name);
+            };
             groups
-                .entry(reason)
+                .entry(need)
                 .or_default()
                 .push((binary.clone(), names));
         }
@@ -67,7 +73,11 @@ fn run_group(ci: &mut Ci, group: &Group) -> Result<()> {
     for (binary, names) in group {
         // One at a time: the pools belong to the whole machine.
         let args = ["--ignored", "--exact", "--test-threads=1"];
-        let run = libtest::run(binary.command().args(args).args(names))?;
+        let mut command = binary.command();
+        if let Some(device) = verbs_device() {
+            command.env(DEVICE_VARIABLE, device);
+        }
+        let run = libtest::run(command.args(args).args(names))?;
         let ran = run.counts.passed + run.counts.failed;
         let all = names.len() as u64;
         match ci.count(run, &binary.name) {
@@ -105,13 +115,8 @@ fn prepare(reason: &str) -> Result<Host> {
                 )),
             }
         }
-        "needs a real verbs device" => match verbs_device() {
-            Some(name) => {
-                println!("the device is {name}");
-                Host::Ready(None)
-            }
-            None => Host::Lacks("/sys/class/infiniband has no device".into()),
-        },
+        "needs a real verbs device" if verbs_device().is_some() => Host::Ready(None),
+        "needs a real verbs device" => Host::Lacks("/sys/class/infiniband has no device".into()),
         "needs a guest" => Host::Lacks("cargo xtask vm runs it in its guest".into()),
         other => bail!("{other:?} is none of {NEEDS:?}"),
     })
@@ -122,7 +127,11 @@ pub(super) fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
+/// The device that was asked for, else the first.
 fn verbs_device() -> Option<String> {
+    if let Ok(name) = std::env::var(DEVICE_VARIABLE) {
+        return Some(name);
+    }
     let first = std::fs::read_dir("/sys/class/infiniband")
         .ok()?
         .next()?

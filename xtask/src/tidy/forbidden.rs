@@ -21,6 +21,16 @@ pub(crate) const NEEDS: &[&str] = &[
     "needs a guest",
 ];
 
+/// Which need a reason names; details may follow: `needs a real verbs device: rxe will do`.
+pub(crate) fn need(reason: &str) -> Option<&'static str> {
+    let names = |need: &&&str| {
+        reason
+            .strip_prefix(**need)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
+    };
+    NEEDS.iter().find(names).copied()
+}
+
 fn macros<'a>(
     source: &'a super::Source,
     names: &'a [&str],
@@ -73,7 +83,7 @@ pub(super) fn ignores(tree: &Tree, out: &mut Complaints) {
                 .map_or(source.code.len(), |n| at + n);
             let said = source.raw[at + word.len()..end].split('"').nth(1);
             match said {
-                Some(reason) if NEEDS.contains(&reason) => {}
+                Some(reason) if need(reason).is_some() => {}
                 Some(reason) => {
                     complain(
                         out,
@@ -137,6 +147,12 @@ mod tests {
             )],
             [],
         );
+    }
+
+    #[test]
+    fn details_may_follow() {
+        assert_eq!(need("needs root: to read pagemap"), Some("needs root"));
+        assert_eq!(need("needs rootbeer"), None);
     }
 
     #[test]

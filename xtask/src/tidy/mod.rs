@@ -17,7 +17,7 @@ mod source;
 mod text;
 mod unsafety;
 
-pub(crate) use forbidden::NEEDS;
+pub(crate) use forbidden::{NEEDS, need};
 use source::Source;
 
 /// A breach of a rule.
