@@ -358,10 +358,10 @@ fn this_machine_gets_an_answer() {
     }
 }
 
-/// For guests and containers that are made so: `NAME:CODE`, where `CODE` is `ready` for a device that can be opened;
-/// without `NAME` for an answer about the whole machine.
+/// For guests and containers that are made so. `$HUGEMR_TEST_EXPECT` is `NAME:CODE` (`rxe0:no_char_device`), where
+/// `CODE` is `ready` for a device that can be opened; without `NAME:` it is an answer about the whole machine.
 #[test]
-#[ignore = "needs a machine made so: HUGEMR_TEST_EXPECT=rxe0:no_char_device"]
+#[ignore = "needs a guest"]
 fn a_machine_made_so_gets_this_answer() {
     let expected = std::env::var("HUGEMR_TEST_EXPECT").expect("HUGEMR_TEST_EXPECT");
     let options = OpenOptions::default();

@@ -78,8 +78,8 @@ fn no_loopback(result: Result<(), VerifyError>) -> String {
 
 #[test]
 fn a_good_mr_is_proved_and_left_as_it_was() {
-    for link in ["ethernet", "infiniband"] {
-        let s = setup(&format!("link={link}"));
+    for device in ["link=ethernet", "link=infiniband", "wire=noisy"] {
+        let s = setup(device);
         for (offset, len) in [
             (0, 1),
             (0, 64),
@@ -215,7 +215,7 @@ fn eight_threads_prove_at_once() {
 }
 
 #[test]
-#[ignore = "needs a real verbs device that is up: HUGEMR_TEST_DEVICE=rxe0"]
+#[ignore = "needs a real verbs device"]
 fn a_real_device_is_proved_and_catches_a_wrong_key_and_border() {
     let name = std::env::var("HUGEMR_TEST_DEVICE").expect("HUGEMR_TEST_DEVICE names a device");
     let backend = hugemr_verbs::open(&name, &hugemr_verbs::OpenOptions::default()).unwrap();
@@ -241,4 +241,15 @@ fn a_real_device_is_proved_and_catches_a_wrong_key_and_border() {
     assert!(memory.bytes() == before);
     backend.round_trip(addr, 64, mr.rkey).unwrap();
     backend.dereg_mr(mr.handle).unwrap();
+}
+
+#[test]
+fn only_addresses_of_its_own_are_tried_and_ipv4_first() {
+    let s = setup("wire=refuses");
+    let why = no_loopback(s.prove(0, 64));
+    let tried: Vec<&str> = why
+        .split("; ")
+        .map(|way| way.split(':').next().unwrap())
+        .collect();
+    assert_eq!(tried, ["port 1 gid 2", "port 1 gid 0"]);
 }
