@@ -1,6 +1,12 @@
 //! Developer and CI tasks of hugemr: `cargo xtask TASK`. One module a task.
 use std::process::ExitCode;
 
+mod bench;
+mod ci;
+mod fuzz;
+mod mutants;
+mod tidy;
+mod tree;
 mod vm;
 
 /// name, what it is for, entry point
@@ -10,11 +16,38 @@ type Task = (
     fn(&[String]) -> anyhow::Result<()>,
 );
 
-const TASKS: &[Task] = &[(
-    "vm",
-    "tests in a virtual machine with a real verbs stack: vm rxe | erdma | all",
-    vm::run,
-)];
+const TASKS: &[Task] = &[
+    (
+        "ci",
+        "everything that must hold before a merge: ci [--list] [--only STEP] [--skip STEP]",
+        ci::run,
+    ),
+    (
+        "tidy",
+        "the house rules, each as a failing check",
+        tidy::run,
+    ),
+    (
+        "mutants",
+        "one-line changes that a named test must notice: mutants [--list] [NAME]",
+        mutants::run,
+    ),
+    (
+        "fuzz",
+        "random input until something breaks: fuzz TARGET [--minutes N]",
+        fuzz::run,
+    ),
+    (
+        "bench",
+        "the benchmarks, with the machine they ran on: bench [FILTER]",
+        bench::run,
+    ),
+    (
+        "vm",
+        "tests in a virtual machine with a real verbs stack: vm rxe | erdma | all",
+        vm::run,
+    ),
+];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -1,2 +1,78 @@
-//! The command `hugemr`.
-fn main() {}
+//! The command `hugemr`: arguments in, tables or JSON out, no reasoning of its own.
+//!
+//! The way of a command: `args` (as typed) -> `request` (what it means) -> `device` (which backend) -> `commands` (do it)
+//! -> `render` or `json` (say it) -> `exit` (the code).
+
+mod args;
+mod commands;
+mod device;
+mod exit;
+mod host;
+mod json;
+mod progress;
+mod render;
+mod request;
+mod signals;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Cli, Command};
+use exit::{Ended, Exit, Failure};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers; clap knows which stream and which of them are failures.
+            let failed = error.use_stderr();
+            let _broken_pipe = error.print();
+            return if failed { Exit::Usage } else { Exit::Yes }.into();
+        }
+    };
+    let json = wants_json(&cli.command);
+    match run(cli.command) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            report(&failure, json);
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(command: Command) -> Ended {
+    match command {
+        Command::Plan(command) => commands::plan::run(&command),
+        Command::Register(command) => commands::register::run(&command),
+        Command::Devices(command) => commands::devices::run(&command),
+        Command::Diagnose(command) => commands::diagnose::run(&command),
+        Command::Man => commands::generate::man(),
+        Command::Completions { shell } => commands::generate::completions(shell),
+    }
+}
+
+fn wants_json(command: &Command) -> bool {
+    match command {
+        Command::Plan(command) => command.what.json,
+        Command::Register(command) => command.what.json,
+        Command::Devices(command) => command.json,
+        Command::Diagnose(command) => command.json,
+        Command::Man | Command::Completions { .. } => false,
+    }
+}
+
+fn report(failure: &Failure, json: bool) {
+    if failure.told {
+        return;
+    }
+    if json {
+        let _broken_pipe = json::write(&json::FailureDocument::new(failure));
+    }
+    let mut err = std::io::stderr().lock();
+    let _broken_pipe = writeln!(err, "hugemr: {}", failure.what);
+    for line in &failure.more {
+        let _broken_pipe = writeln!(err, "  {line}");
+    }
+}

@@ -1,0 +1,425 @@
+//! The command line, as typed. Texts are parsed into values here, and nowhere else; what the values mean together is
+//! decided in `request`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use hugemr_core::backend::Access;
+use hugemr_core::errno::Errno;
+use hugemr_core::host::Driver;
+use hugemr_core::plan::{Leave, OtherUse, Pages};
+use hugemr_core::size::{Bytes, PageSize};
+use hugemr_core::version::{BundleVersion, KernelVersion};
+
+/// Registers as much memory as a host has as RDMA memory regions, on devices whose translation table is small.
+#[derive(Debug, Parser)]
+#[command(
+    name = "hugemr",
+    version,
+    about,
+    after_help = "Start here:\n  \
+        hugemr plan 896GiB --device sim:ecs.r8a.32xlarge        would it fit, and how\n  \
+        hugemr register 896GiB --device sim:ecs.r8a.32xlarge    do it on a simulated device\n  \
+        hugemr devices                                          what is here\n\n\
+        Exit status: 0 yes or done, 1 the answer is no, 2 bad usage or input, 3 the system refused."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Say whether a size fits, as how many MRs on which pages, and what would have to change
+    Plan(PlanCommand),
+    /// Map, populate and register memory, show the keys, and release it again
+    Register(RegisterCommand),
+    /// List RDMA devices, or say why there are none; --simulated lists the simulated ones
+    Devices(DevicesCommand),
+    /// Explain why a registration failed: an errno and what is known -> ranked causes
+    Diagnose(DiagnoseCommand),
+    /// More: print the man page
+    #[command(hide = true)]
+    Man,
+    /// More: print shell completions
+    #[command(hide = true)]
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanCommand {
+    #[command(flatten)]
+    pub(crate) what: WhatArgs,
+    /// Show each segment and quirk with its source
+    #[arg(long)]
+    pub(crate) explain: bool,
+    /// Print every MR as a line (number, offset, length, page), streamed
+    #[arg(long, conflicts_with_all = ["json", "explain"])]
+    pub(crate) list: bool,
+}
+
+#[derive(Debug, Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one flag of the command line"
+)]
+pub(crate) struct RegisterCommand {
+    #[command(flatten)]
+    pub(crate) what: WhatArgs,
+    /// Keep everything registered until SIGINT or SIGTERM
+    #[arg(long)]
+    pub(crate) hold: bool,
+    /// Prove each MR and each border by RDMA write and read through the device
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Skip the refusal of the plan and show what the device answers
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// List every MR instead of the first and the last
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Memory behind the MRs; a simulated device needs none
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub(crate) memory: Option<MemoryKind>,
+    /// How simulated memory lies physically (with --memory none)
+    #[arg(long, value_enum, value_name = "KIND", default_value = "scattered")]
+    pub(crate) layout: SimLayout,
+    /// Threads that populate and register [default: one for each CPU of the process]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<std::num::NonZeroUsize>,
+    /// What the MRs allow: a list of local-write, remote-read, remote-write, remote-atomic, relaxed-ordering
+    #[arg(long, value_name = "LIST", value_parser = parse_access, default_value = "local-write,remote-read,remote-write")]
+    pub(crate) access: Access,
+}
+
+/// What is asked for, of `plan` and `register` alike.
+#[derive(Debug, Args)]
+pub(crate) struct WhatArgs {
+    /// How much: 896GiB, 1.5TiB, 68719476736; several sizes are several buffers
+    #[arg(required = true, value_name = "SIZE")]
+    pub(crate) sizes: Vec<Size>,
+    /// On which device: erdma_0, sim:NAME or sim:./FILE.toml [default: the only real one]
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Pages behind the memory: auto, 2MiB, 1GiB, mixed, thp, 4KiB
+    #[arg(long, value_name = "PAGES", value_parser = parse_pages, default_value = "auto")]
+    pub(crate) pages: Pages,
+    /// Answer as one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Undecided counts as no
+    #[arg(long)]
+    pub(crate) strict: bool,
+    #[command(flatten)]
+    pub(crate) shape: ShapeArgs,
+    #[command(flatten)]
+    pub(crate) facts: FactArgs,
+}
+
+/// How the MRs are to be cut and used.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Shape of the MRs")]
+pub(crate) struct ShapeArgs {
+    /// Length of an MR [default: the longest that is safe]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) chunk: Option<Size>,
+    /// A unit of your application that no border may cut
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) block: Option<Size>,
+    /// One MR for each buffer
+    #[arg(long)]
+    pub(crate) one_mr: bool,
+    /// Devices that each register all of it
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub(crate) devices: u64,
+    /// Protection domains that each register all of it
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub(crate) pds: u64,
+    /// Entries of the table to leave free: a number, or 10%
+    #[arg(long, value_name = "N", value_parser = parse_leave, default_value = "0")]
+    pub(crate) leave: Leave,
+    /// Another use of the table that will come: 80GiB@64KiB (may be repeated)
+    #[arg(long, value_name = "SIZE@PAGE", value_parser = parse_other)]
+    pub(crate) other: Vec<OtherUse>,
+}
+
+/// Facts that the user knows better.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Facts that you know better")]
+pub(crate) struct FactArgs {
+    /// Limit of an MR's length, instead of the device's
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_mr_size: Option<Size>,
+    /// Number of MRs, instead of the device's
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    pub(crate) max_mr: Option<u64>,
+    /// Entries of the device's table: N, LOW-HIGH, or unknown
+    #[arg(long, value_name = "N", value_parser = parse_budget)]
+    pub(crate) budget: Option<Budget>,
+    /// Upstream version of the kernel: 6.12.31, or unknown
+    #[arg(long, value_name = "VERSION", value_parser = parse_kernel)]
+    pub(crate) kernel: Option<MaybeKernel>,
+    /// Driver: in-tree, vendor, the vendor's bundle (1.5.7), or unknown
+    #[arg(long, value_name = "DRIVER", value_parser = parse_driver)]
+    pub(crate) driver: Option<Driver>,
+    /// What the process may pin: a size, or unlimited
+    #[arg(long, value_name = "SIZE", value_parser = parse_memlock)]
+    pub(crate) memlock: Option<Memlock>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DevicesCommand {
+    /// List the simulated devices instead
+    #[arg(long)]
+    pub(crate) simulated: bool,
+    /// Answer as one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiagnoseCommand {
+    /// The error: EIO, 5, or "Input/output error"
+    #[arg(long, value_name = "ERRNO", value_parser = parse_errno)]
+    pub(crate) errno: Errno,
+    /// Family of the device: erdma, efa, ionic, mlx4, ascend, verbs
+    #[arg(long, value_name = "FAMILY", default_value = "erdma", value_parser = parse_family)]
+    pub(crate) family: hugemr_core::device::Family,
+    /// Length of the MR
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) length: Option<Size>,
+    /// Page size as the device saw it, or of the mapping
+    #[arg(long, value_name = "PAGE", value_parser = parse_page)]
+    pub(crate) page: Option<PageSize>,
+    /// Largest length of an MR
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_mr_size: Option<Size>,
+    /// Entries of the device's table: N, LOW-HIGH, or unknown
+    #[arg(long, value_name = "N", value_parser = parse_budget)]
+    pub(crate) budget: Option<Budget>,
+    /// What the process may pin: a size, or unlimited
+    #[arg(long, value_name = "SIZE", value_parser = parse_memlock)]
+    pub(crate) memlock: Option<Memlock>,
+    /// Answer as one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayCommand {
+    /// Vectors, one JSON object a line; - for standard input
+    pub(crate) file: PathBuf,
+    /// Answer as JSON Lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MemoryKind {
+    /// Map and populate memory of this machine
+    Real,
+    /// Register addresses without memory (simulated devices only)
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SimLayout {
+    /// No page continues its neighbour
+    Scattered,
+    /// One ascending run
+    Contiguous,
+}
+
+/// A size with its text, so that `64GB` can be answered with a note.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) bytes: u64,
+    pub(crate) text: String,
+    pub(crate) decimal: bool,
+}
+
+impl FromStr for Size {
+    type Err = hugemr_core::size::SizeError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (bytes, decimal) = Bytes::parse(text)?;
+        Ok(Self {
+            bytes: bytes.0,
+            text: text.to_owned(),
+            decimal,
+        })
+    }
+}
+
+/// Limits as the user states them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Budget {
+    Unknown,
+    Between(u64, u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memlock {
+    Unlimited,
+    Bytes(u64),
+}
+
+/// A kernel version, or the statement that it is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MaybeKernel(pub(crate) Option<KernelVersion>);
+
+fn parse_count(text: &str) -> Result<u64, String> {
+    let digits: String = text.chars().filter(|c| !matches!(c, ',' | '_')).collect();
+    digits
+        .parse()
+        .map_err(|_| format!("{text:?} is no whole number"))
+}
+
+fn parse_budget(text: &str) -> Result<Budget, String> {
+    if text.eq_ignore_ascii_case("unknown") {
+        return Ok(Budget::Unknown);
+    }
+    let (low, high) = text.split_once('-').unwrap_or((text, text));
+    let (low, high) = (parse_count(low)?, parse_count(high)?);
+    if low > high {
+        return Err(format!(
+            "{low} is above {high}: write the lower number first"
+        ));
+    }
+    Ok(Budget::Between(low, high))
+}
+
+fn parse_kernel(text: &str) -> Result<MaybeKernel, String> {
+    if text.eq_ignore_ascii_case("unknown") {
+        return Ok(MaybeKernel(None));
+    }
+    text.parse()
+        .map(|version| MaybeKernel(Some(version)))
+        .map_err(|e| format!("{e}"))
+}
+
+fn parse_driver(text: &str) -> Result<Driver, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "in-tree" => Ok(Driver::InTree),
+        "vendor" => Ok(Driver::Vendor(None)),
+        "unknown" => Ok(Driver::Unknown),
+        _ => text
+            .parse::<BundleVersion>()
+            .map(|bundle| Driver::Vendor(Some(bundle)))
+            .map_err(|_| {
+                format!(
+                    "{text:?} is no driver (write in-tree, vendor, a bundle like 1.5.7, or unknown)"
+                )
+            }),
+    }
+}
+
+fn parse_memlock(text: &str) -> Result<Memlock, String> {
+    if matches!(text, "unlimited" | "infinity" | "-1") {
+        return Ok(Memlock::Unlimited);
+    }
+    Bytes::parse(text)
+        .map(|(bytes, _)| Memlock::Bytes(bytes.0))
+        .map_err(|e| e.to_string())
+}
+
+fn parse_pages(text: &str) -> Result<Pages, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" => Ok(Pages::Auto),
+        "mixed" => Ok(Pages::Mixed),
+        "thp" => Ok(Pages::Thp),
+        _ => parse_page(text).map(Pages::Only),
+    }
+}
+
+fn parse_page(text: &str) -> Result<PageSize, String> {
+    text.parse::<PageSize>().map_err(|e| e.to_string())
+}
+
+fn parse_leave(text: &str) -> Result<Leave, String> {
+    match text.strip_suffix('%') {
+        Some(percent) => match percent.trim().parse::<u8>() {
+            Ok(p) if p <= 100 => Ok(Leave::PerCent(p)),
+            _ => Err(format!("{text:?} is no whole percentage from 0% to 100%")),
+        },
+        None => match parse_count(text)? {
+            0 => Ok(Leave::Nothing),
+            n => Ok(Leave::Entries(n)),
+        },
+    }
+}
+
+fn parse_other(text: &str) -> Result<OtherUse, String> {
+    let (bytes, page) = text
+        .split_once('@')
+        .ok_or_else(|| format!("{text:?} is no SIZE@PAGE like 80GiB@64KiB"))?;
+    let bytes = Bytes::parse(bytes).map_err(|e| e.to_string())?.0.0;
+    Ok(OtherUse {
+        bytes,
+        page: parse_page(page)?,
+    })
+}
+
+fn parse_errno(text: &str) -> Result<Errno, String> {
+    Errno::parse(text).ok_or_else(|| format!("{text:?} is no errno that is known (write EIO or 5)"))
+}
+
+fn parse_family(text: &str) -> Result<hugemr_core::device::Family, String> {
+    hugemr_core::device::Family::parse(text)
+        .ok_or_else(|| format!("{text:?} is no family (erdma, efa, ionic, mlx4, ascend, verbs)"))
+}
+
+fn parse_access(text: &str) -> Result<Access, String> {
+    let mut access = Access::empty();
+    for word in text
+        .split([',', '|', '+'])
+        .map(str::trim)
+        .filter(|w| !w.is_empty())
+    {
+        access |= match word.to_ascii_lowercase().replace('_', "-").as_str() {
+            "local-write" => Access::LOCAL_WRITE,
+            "remote-write" => Access::REMOTE_WRITE,
+            "remote-read" => Access::REMOTE_READ,
+            "remote-atomic" => Access::REMOTE_ATOMIC,
+            "relaxed-ordering" => Access::RELAXED_ORDERING,
+            _ => return Err(format!("{word:?} is no access flag")),
+        };
+    }
+    access
+        .refusal()
+        .map_or(Ok(access), |why| Err(format!("{text}: {why}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn values_are_read_or_refused_in_words() {
+        assert_eq!(
+            parse_budget("400,000-500_000"),
+            Ok(Budget::Between(400_000, 500_000))
+        );
+        assert!(parse_budget("5-4").is_err());
+        assert_eq!(parse_leave("10%"), Ok(Leave::PerCent(10)));
+        assert!(parse_leave("101%").is_err());
+        assert!(parse_other("80GiB").is_err());
+        assert!(parse_access("remote-write").is_err());
+        assert_eq!(parse_access("remote-read"), Ok(Access::REMOTE_READ));
+        assert_eq!(
+            parse_driver("1.5.7"),
+            Ok(Driver::Vendor(Some(BundleVersion(1, 5, 7))))
+        );
+        assert!(parse_driver("1.5").is_err());
+        assert!(parse_pages("3MiB").is_err());
+    }
+}

@@ -1,0 +1,266 @@
+//! From `--device` to a device: the only module that names a backend.
+
+use std::sync::Arc;
+
+use hugemr_core::backend::{RegBackend, VerifyBackend};
+use hugemr_core::chunks::{Chunk, Segment};
+use hugemr_core::device::Device;
+use hugemr_core::fact::{Kind, Limit, Source};
+use hugemr_core::host::Host;
+use hugemr_core::layout::PhysRun;
+use hugemr_core::size::PageSize;
+use hugemr_sim::{Outcome, Overrides, SimDevice, SimMemory};
+use hugemr_verbs::{OpenOptions, VerbsBackend};
+
+use crate::args::{Budget, FactArgs, Memlock};
+use crate::exit::Failure;
+
+/// An opened device.
+pub(crate) enum Opened {
+    Simulated(Arc<SimDevice>),
+    Real(Arc<VerbsBackend>),
+}
+
+impl Opened {
+    pub(crate) fn backend(&self) -> Arc<dyn RegBackend> {
+        match self {
+            Self::Simulated(device) => Arc::<SimDevice>::clone(device),
+            Self::Real(device) => Arc::<VerbsBackend>::clone(device),
+        }
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        match self {
+            Self::Simulated(device) => device.device().clone(),
+            Self::Real(device) => device.device().clone(),
+        }
+    }
+
+    /// The device as one that can move data.
+    pub(crate) fn verifier(&self) -> Option<&dyn VerifyBackend> {
+        match self {
+            Self::Simulated(_) => None,
+            Self::Real(device) => Some(&**device),
+        }
+    }
+
+    /// The simulated device, whose inside can be read.
+    pub(crate) fn simulated(&self) -> Option<&SimDevice> {
+        match self {
+            Self::Simulated(device) => Some(device),
+            Self::Real(_) => None,
+        }
+    }
+}
+
+/// What of the facts the simulator must obey: it then is such a kernel, driver and device.
+fn overrides(facts: &FactArgs) -> Overrides {
+    let given = |flag: &'static str| Source::new(Kind::Given, flag);
+    let exact = |n: u64, flag| Limit::exact(n, given(flag));
+    Overrides {
+        kernel: facts.kernel.map(|kernel| kernel.0),
+        driver: facts.driver,
+        entries: match facts.budget {
+            Some(Budget::Between(low, high)) if low == high => Some(exact(low, "--budget")),
+            _ => None,
+        },
+        max_mr: facts.max_mr.map(|n| exact(n, "--max-mr")),
+        memlock: match facts.memlock {
+            Some(Memlock::Bytes(n)) => Some(n),
+            _ => None,
+        },
+        ..Overrides::default()
+    }
+}
+
+/// Opens a device and tells what is known of the host it is on.
+pub(crate) fn open(name: Option<&str>, facts: &FactArgs) -> Result<(Opened, Host), Failure> {
+    match name {
+        Some(name) if name.starts_with("sim:") => {
+            let device = hugemr_sim::open(name, &overrides(facts)).map_err(|error| {
+                let mut failure = Failure::usage(&error);
+                failure.more.extend(sources(&error));
+                failure
+            })?;
+            let host = Host {
+                platform: device.platform().clone(),
+                ..Host::default()
+            };
+            Ok((Opened::Simulated(Arc::new(device)), host))
+        }
+        Some(name) => open_real(name),
+        None => open_real(&only_real()?),
+    }
+}
+
+fn open_real(name: &str) -> Result<(Opened, Host), Failure> {
+    let device = hugemr_verbs::open(name, &OpenOptions::default()).map_err(|error| {
+        Failure::system(format_args!("cannot open {name}: {error}"))
+            .with(error.way_out())
+            .with("simulated devices: hugemr devices --simulated")
+    })?;
+    let host = crate::host::read();
+    Ok((Opened::Real(Arc::new(device)), host))
+}
+
+/// The name of the only real device; with several or none the choices.
+fn only_real() -> Result<String, Failure> {
+    let choose = "name one with --device (a simulated one: --device sim:ecs.r8a.32xlarge, see hugemr devices --simulated)";
+    match hugemr_verbs::list(&OpenOptions::default()) {
+        Ok(devices) => match devices.as_slice() {
+            [one] => Ok(one.name.clone()),
+            several => {
+                let names: Vec<&str> = several.iter().map(|d| d.name.as_str()).collect();
+                Err(Failure::usage(format_args!(
+                    "there are {} RDMA devices: {}",
+                    names.len(),
+                    names.join(", ")
+                ))
+                .with(choose))
+            }
+        },
+        Err(error) => Err(Failure::usage(format_args!(
+            "no --device, and no real one can be used: {error}"
+        ))
+        .with(error.way_out())
+        .with(choose)),
+    }
+}
+
+/// The real devices of this machine, opened for their limits where possible.
+pub(crate) fn real() -> Result<Vec<RealDevice>, hugemr_verbs::Unavailable> {
+    let options = OpenOptions::default();
+    let list = hugemr_verbs::list(&options)?;
+    Ok(list
+        .into_iter()
+        .map(|entry| {
+            let opened = match entry.blocked.clone() {
+                Some(blocked) => Err(blocked),
+                None => hugemr_verbs::open(&entry.name, &options),
+            };
+            RealDevice {
+                name: entry.name,
+                opened,
+            }
+        })
+        .collect())
+}
+
+/// A real device, and why it cannot be used if it cannot.
+pub(crate) struct RealDevice {
+    pub(crate) name: String,
+    pub(crate) opened: Result<VerbsBackend, hugemr_verbs::Unavailable>,
+}
+
+/// (name, description) of the simulated devices.
+pub(crate) fn simulated() -> Vec<(String, String)> {
+    hugemr_sim::profiles()
+        .into_iter()
+        .map(|profile| (format!("sim:{}", profile.name), profile.about))
+        .collect()
+}
+
+pub(crate) fn sources(error: &dyn std::error::Error) -> Vec<String> {
+    let mut list = Vec::new();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        list.push(cause.to_string());
+        next = cause.source();
+    }
+    list
+}
+
+/// One MR as the simulated device got it.
+#[derive(Clone, Copy)]
+pub(crate) struct Arrived {
+    pub(crate) page: PageSize,
+    pub(crate) entries: u64,
+    pub(crate) len: u64,
+    pub(crate) wire_len: u64,
+}
+
+/// What the inside of a simulated device shows.
+pub(crate) struct Inside {
+    pub(crate) entries: u64,
+    pub(crate) count: u64,
+    /// In the order of addresses.
+    pub(crate) mrs: Vec<Arrived>,
+}
+
+/// Reads the inside of the device, where it has one that can be read.
+pub(crate) fn report(opened: &Opened) -> Option<Inside> {
+    let device = opened.simulated()?;
+    let state = device.state();
+    let mut live = device.mrs();
+    live.sort_by_key(|mr| mr.request.addr);
+    let mrs = live
+        .iter()
+        .map(|mr| Arrived {
+            page: mr.arrival.page,
+            entries: mr.arrival.entries,
+            len: mr.request.len.get(),
+            wire_len: mr.arrival.wire_len,
+        })
+        .collect();
+    Some(Inside {
+        entries: state.entries,
+        count: state.mrs,
+        mrs,
+    })
+}
+
+/// Lays simulated memory behind the segments.
+pub(crate) fn back(
+    device: &SimDevice,
+    base: u64,
+    segments: &[Segment],
+    contiguous: bool,
+) -> Result<(), Failure> {
+    for segment in segments {
+        let memory = if contiguous {
+            SimMemory::Contiguous {
+                page: segment.page,
+                phys_base: CONTIGUOUS_BASE + segment.offset,
+            }
+        } else {
+            SimMemory::scattered(segment.page)
+        };
+        device
+            .back(base + segment.offset, segment.len, memory)
+            .map_err(Failure::usage)?;
+    }
+    Ok(())
+}
+
+/// Physical start of contiguous simulated memory: above the hole below 4 GiB that real machines have.
+const CONTIGUOUS_BASE: u64 = 1 << 32;
+
+/// Tells the simulated device how the memory behind a chunk lies: as read, or, where that is not allowed, scattered.
+pub(crate) fn back_runs(
+    device: &SimDevice,
+    chunk: &Chunk,
+    addr: u64,
+    runs: &[PhysRun],
+) -> Result<(), String> {
+    let memory = if runs.is_empty() {
+        SimMemory::scattered(chunk.page)
+    } else {
+        SimMemory::Runs(runs.to_vec())
+    };
+    device
+        .back(addr, chunk.len, memory)
+        .map_err(|error| error.to_string())
+}
+
+/// The page size of the MR that the simulated device refused last.
+pub(crate) fn refused_page(opened: &Opened) -> Option<PageSize> {
+    let log = opened.simulated()?.log();
+    let refused = |outcome: &Outcome| matches!(outcome, Outcome::Refused { .. });
+    Some(
+        log.iter()
+            .rev()
+            .find(|event| refused(&event.outcome))?
+            .arrival?
+            .page,
+    )
+}

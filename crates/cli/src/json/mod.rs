@@ -1,0 +1,52 @@
+//! Answers as JSON. Every document has `schema`, a name with a version that changes when a field changes its meaning or
+//! goes; new fields may come at any time. Sizes are bytes, addresses are hex strings (they may exceed 2^53), every limit
+//! has its source. `docs/json.md` describes the fields.
+
+mod diagnosis;
+mod plan;
+mod register;
+
+pub(crate) use diagnosis::diagnosis;
+pub(crate) use plan::{PlanDocument, RefusalDocument, limit};
+pub(crate) use register::register;
+
+use serde::Serialize;
+
+use crate::exit::{Exit, Failure};
+
+/// A failure as a document.
+#[derive(Serialize)]
+pub(crate) struct FailureDocument<'a> {
+    schema: &'static str,
+    exit: u8,
+    error: &'a str,
+    more: &'a [String],
+}
+
+impl<'a> FailureDocument<'a> {
+    pub(crate) fn new(failure: &'a Failure) -> Self {
+        Self {
+            schema: "hugemr/error/1",
+            exit: failure.exit as u8,
+            error: &failure.what,
+            more: &failure.more,
+        }
+    }
+}
+
+/// Writes a document with a final newline.
+pub(crate) fn write(document: &impl Serialize) -> Result<(), Failure> {
+    use std::io::Write as _;
+    let text = serde_json::to_string_pretty(document).map_err(|e| Failure {
+        exit: Exit::System,
+        ..Failure::system(e)
+    })?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}")?;
+    Ok(())
+}
+
+/// `0x7e0000000000`.
+pub(crate) fn hex(address: u64) -> String {
+    format!("{address:#x}")
+}

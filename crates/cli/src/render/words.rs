@@ -1,0 +1,169 @@
+//! Recurring turns of phrase.
+
+use hugemr_core::chunks::Segment;
+use hugemr_core::fact::Limit;
+use hugemr_core::host::{Driver, Platform};
+use hugemr_core::plan::{Alternative, Pages, Plan, Resource};
+use hugemr_core::size::{Bytes, Grouped, PageSize};
+
+/// `14 MRs x 64 GiB`, `3 MRs x 64 GiB and 1 of 2 GiB`, `1 MR of 5 GiB`.
+pub(crate) fn mrs(segments: &[Segment]) -> String {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for segment in segments {
+        let ends = [0, segment.count() - 1].map(|i| segment.chunk(i).map_or(0, |c| c.len));
+        let inner = segment.count().saturating_sub(2);
+        let parts = match segment.count() {
+            1 => vec![(1, ends[0])],
+            _ => vec![(1, ends[0]), (inner, segment.chunk), (1, ends[1])],
+        };
+        for (count, len) in parts.into_iter().filter(|(count, _)| *count > 0) {
+            match runs.last_mut() {
+                Some(last) if last.1 == len => last.0 += count,
+                _ => runs.push((count, len)),
+            }
+        }
+    }
+    let word = |count: u64| if count == 1 { "MR" } else { "MRs" };
+    match runs.as_slice() {
+        [(1, len)] => format!("1 MR of {}", Bytes(*len)),
+        [(count, len)] => format!("{} MRs x {}", Grouped(*count), Bytes(*len)),
+        [(count, len), (1, last)] => {
+            format!(
+                "{} {} x {} and 1 of {}",
+                Grouped(*count),
+                word(*count),
+                Bytes(*len),
+                Bytes(*last)
+            )
+        }
+        _ => {
+            let total: u64 = runs.iter().map(|r| r.0).sum();
+            let lens = runs.iter().map(|r| r.1);
+            let (low, high) = (lens.clone().min().unwrap_or(0), lens.max().unwrap_or(0));
+            format!(
+                "{} MRs of {} to {}",
+                Grouped(total),
+                Bytes(low),
+                Bytes(high)
+            )
+        }
+    }
+}
+
+/// `2 MiB huge pages`, `4 KiB pages`, ...
+pub(crate) fn pages(pages: Pages) -> String {
+    match pages {
+        Pages::Only(page) if page > PageSize::K64 => format!("{page} huge pages"),
+        Pages::Only(page) => format!("{page} pages"),
+        Pages::Thp => "transparent huge pages (2 MiB where there are any, else 4 KiB)".to_owned(),
+        Pages::Mixed => "1 GiB and 2 MiB huge pages".to_owned(),
+        Pages::Auto => "pages".to_owned(),
+    }
+}
+
+/// As the flag `--pages` takes it.
+pub(crate) fn pages_flag(pages: Pages) -> String {
+    match pages {
+        Pages::Only(page) => format!("{page}").replace(' ', ""),
+        Pages::Thp => "thp".to_owned(),
+        Pages::Mixed => "mixed".to_owned(),
+        Pages::Auto => "auto".to_owned(),
+    }
+}
+
+/// A size without blanks, as a flag takes it; bytes where the exact text has two terms.
+pub(crate) fn size_flag(bytes: u64) -> String {
+    let text = Bytes(bytes).to_string();
+    if text.contains(['+', '-', ',']) || text.ends_with(" B") {
+        bytes.to_string()
+    } else {
+        text.replace(' ', "")
+    }
+}
+
+/// `458,752`, or `131,072 to 67,108,864`.
+pub(crate) fn range(need: (u64, u64)) -> String {
+    if need.0 == need.1 {
+        Grouped(need.0).to_string()
+    } else {
+        format!("{} to {}", Grouped(need.0), Grouped(need.1))
+    }
+}
+
+/// The value of a limit in the unit of its resource.
+pub(crate) fn limit(resource: Resource, limit: &Limit) -> String {
+    let show = |n: u64| amount(resource, n);
+    match (limit.is_unlimited(), limit.certain(), limit.at_most()) {
+        (true, ..) => "none".to_owned(),
+        (false, 0, None) => "unknown".to_owned(),
+        (false, low, None) => format!("{} or more", show(low)),
+        (false, low, Some(high)) if low == high => show(low),
+        (false, low, Some(high)) => format!("{} to {}", show(low), show(high)),
+    }
+}
+
+/// A number in the unit of its resource.
+pub(crate) fn amount(resource: Resource, n: u64) -> String {
+    match resource {
+        Resource::MrLength | Resource::Cgroup(_) => Bytes(n).to_string(),
+        Resource::Memlock => format!("{} KiB", Grouped(n.div_ceil(1024))),
+        _ => Grouped(n).to_string(),
+    }
+}
+
+/// Name of a resource at the head of a line.
+pub(crate) fn resource(resource: Resource) -> String {
+    match resource {
+        Resource::MrLength => "MR length".to_owned(),
+        Resource::MrCount => "MR count".to_owned(),
+        Resource::Entries => "MTT entries".to_owned(),
+        Resource::EntriesPerMr => "entries per MR".to_owned(),
+        Resource::HugePages(_) => "huge pages".to_owned(),
+        Resource::Cgroup(page) => format!("cgroup {page}"),
+        Resource::Memlock => "memlock".to_owned(),
+    }
+}
+
+/// `kernel 5.15, erdma_installer 1.5.2`.
+pub(crate) fn platform(platform: &Platform) -> String {
+    let kernel = platform
+        .kernel
+        .map_or_else(|| "unknown".to_owned(), |k| k.to_string());
+    let driver = match platform.driver {
+        Driver::InTree => "in-tree driver".to_owned(),
+        Driver::Vendor(Some(bundle)) => format!("erdma_installer {bundle}"),
+        Driver::Vendor(None) => "vendor's driver, version unknown".to_owned(),
+        Driver::Unknown => "driver unknown".to_owned(),
+    };
+    format!("kernel {kernel}, {driver}")
+}
+
+/// `2 MiB pages: 458,752 pages, 14 MRs of 64 GiB`.
+pub(crate) fn alternative(other: &Alternative) -> String {
+    let name = match other.pages {
+        Pages::Only(page) => format!("{page} pages"),
+        _ => pages(other.pages),
+    };
+    let need = match other.huge_pages.as_slice() {
+        [(_, 1)] => "1 page".to_owned(),
+        [(_, count)] => format!("{} pages", Grouped(*count)),
+        _ => format!("{} entries", range(other.entries)),
+    };
+    let word = if other.mrs == 1 { "MR" } else { "MRs" };
+    format!(
+        "{name}: {need}, {} {word} of {}",
+        Grouped(other.mrs),
+        Bytes(other.chunk)
+    )
+}
+
+/// Whether the plan has only chunks of one length.
+pub(crate) fn rounded(plan: &Plan) -> Option<String> {
+    (plan.mapped != plan.wanted).then(|| {
+        format!(
+            "asked for {}, mapped and registered {} (whole pages)",
+            Bytes(plan.wanted),
+            Bytes(plan.mapped)
+        )
+    })
+}

@@ -1,0 +1,207 @@
+//! What a device can do: limits, families with their errno dialect, and priors, all as data.
+
+use crate::errno::Errno;
+use crate::fact::{Kind, Limit, Source};
+use crate::size::PageSizes;
+
+/// A family of devices: who refuses how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Family {
+    /// Alibaba Cloud eRDMA (PCI 1ded:107f).
+    Erdma,
+    /// AWS Elastic Fabric Adapter.
+    Efa,
+    /// AMD Pensando ionic.
+    Ionic,
+    /// NVIDIA/Mellanox ConnectX-3 (mlx4), whose table is set by two module parameters.
+    Mlx4,
+    /// Huawei Ascend NICs (hns).
+    Ascend,
+    /// Any other verbs device.
+    Other,
+}
+
+/// The errno that a family's driver gives for each refusal of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dialect {
+    /// The table of all MRs is full.
+    pub over_budget: Errno,
+    /// One MR needs more entries than one MR may have.
+    pub over_per_mr: Errno,
+    /// No MR index left.
+    pub over_mr_count: Errno,
+    /// Length 0 or above `max_mr_size`.
+    pub too_long: Errno,
+}
+
+impl Family {
+    /// Every family.
+    pub const ALL: [Self; 6] = [
+        Self::Erdma,
+        Self::Efa,
+        Self::Ionic,
+        Self::Mlx4,
+        Self::Ascend,
+        Self::Other,
+    ];
+
+    /// The lower-case name: `erdma`, `efa`, `ionic`, `mlx4`, `ascend`, `verbs`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Erdma => "erdma",
+            Self::Efa => "efa",
+            Self::Ionic => "ionic",
+            Self::Mlx4 => "mlx4",
+            Self::Ascend => "ascend",
+            Self::Other => "verbs",
+        }
+    }
+
+    /// The family of that name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|family| family.name().eq_ignore_ascii_case(name))
+    }
+
+    /// The family of a verbs device, by its name (`erdma_0`, `mlx4_1`, ...) and PCI vendor.
+    #[must_use]
+    pub fn of_device(name: &str, vendor_id: u32) -> Self {
+        match vendor_id {
+            0x1ded => Self::Erdma,
+            0x1d0f => Self::Efa,
+            0x1dd8 => Self::Ionic,
+            0x19e5 => Self::Ascend,
+            _ if name.starts_with("erdma") => Self::Erdma,
+            _ if name.starts_with("mlx4") => Self::Mlx4,
+            _ if name.starts_with("ionic") => Self::Ionic,
+            _ if name.starts_with("efa") || name.starts_with("rdmap") => Self::Efa,
+            _ => Self::Other,
+        }
+    }
+
+    /// How the family says no.
+    ///
+    /// eRDMA: Linux `drivers/infiniband/hw/erdma` 6.1 to 7.3 (a command with a non-zero syndrome is EIO).
+    /// EFA: ofiwg/libfabric#9739. ionic: SemiAnalysisAI/InferenceX#3330. mlx4: ENOMEM when the MTT is used up.
+    #[must_use]
+    pub const fn dialect(self) -> Dialect {
+        let (over_budget, over_per_mr, over_mr_count) = match self {
+            Self::Erdma => (Errno::EIO, Errno::ENOMEM, Errno::ENOSPC),
+            Self::Ionic => (Errno::EINVAL, Errno::ENOMEM, Errno::ENOSPC),
+            Self::Efa | Self::Mlx4 | Self::Ascend | Self::Other => {
+                (Errno::ENOMEM, Errno::ENOMEM, Errno::ENOMEM)
+            }
+        };
+        Dialect {
+            over_budget,
+            over_per_mr,
+            over_mr_count,
+            too_long: Errno::EINVAL,
+        }
+    }
+}
+
+/// What is taken on a device already, by other processes or by MRs that we did not make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Page-table entries: at least, and at most (`None`: not known).
+    pub entries: (u64, Option<u64>),
+    /// MRs: at least, and at most (`None`: not known).
+    pub mrs: (u64, Option<u64>),
+}
+
+impl Used {
+    /// Certainly nothing.
+    pub const NOTHING: Self = Self {
+        entries: (0, Some(0)),
+        mrs: (0, Some(0)),
+    };
+    /// Not known.
+    pub const UNKNOWN: Self = Self {
+        entries: (0, None),
+        mrs: (0, None),
+    };
+}
+
+/// The limits of one device. Entries are entries of its translation table, one for each page of each MR.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// As the user names it: `erdma_0`, `sim:ecs.r8a.32xlarge`.
+    pub name: String,
+    /// Who refuses how.
+    pub family: Family,
+    /// Largest length of one MR, bytes.
+    pub max_mr_size: Limit,
+    /// Number of MRs.
+    pub max_mr: Limit,
+    /// Page sizes that the driver offers to the kernel.
+    pub page_size_cap: PageSizes,
+    /// Entries of all MRs together.
+    pub entries: Limit,
+    /// Entries of one MR.
+    pub entries_per_mr: Limit,
+    /// What others hold.
+    pub used: Used,
+}
+
+impl Device {
+    /// A device without any limit: what is left is arithmetic.
+    #[must_use]
+    pub fn unlimited(name: &str, family: Family) -> Self {
+        let none = || Limit::unlimited(Source::new(Kind::Assumed, "no limit stated"));
+        Self {
+            name: name.to_owned(),
+            family,
+            max_mr_size: none(),
+            max_mr: none(),
+            page_size_cap: PageSizes::ALL,
+            entries: none(),
+            entries_per_mr: none(),
+            used: Used::NOTHING,
+        }
+    }
+}
+
+/// Bytes that mlx4 can register at `page` bytes a page: its MTT has 2^`log_num_mtt` segments of
+/// 2^`log_mtts_per_seg` entries. `None` beyond 2^64 - 1.
+///
+/// Source: module parameters of `mlx4_core`, as explained by `Open MPI`'s and IBM Storage Scale's documentation.
+#[must_use]
+pub fn mlx4_registrable(log_num_mtt: u32, log_mtts_per_seg: u32, page: u64) -> Option<u64> {
+    let shift = log_num_mtt.checked_add(log_mtts_per_seg)?;
+    1u64.checked_shl(shift)?.checked_mul(page)
+}
+
+/// The smallest `log_num_mtt` with which mlx4 can register `factor` times `ram` bytes at `page` bytes a page.
+#[must_use]
+pub fn mlx4_log_num_mtt(ram: u64, factor: u64, log_mtts_per_seg: u32, page: u64) -> Option<u32> {
+    let need = ram.checked_mul(factor)?;
+    (0..64)
+        .find(|log| mlx4_registrable(*log, log_mtts_per_seg, page).is_some_and(|can| can >= need))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mlx4_arithmetic() {
+        assert_eq!(mlx4_registrable(20, 3, 4096), Some(34_359_738_368));
+        assert_eq!(mlx4_registrable(23, 0, 4096), Some(34_359_738_368));
+        assert_eq!(mlx4_log_num_mtt(68_656_562_176, 2, 3, 4096), Some(22));
+        assert_eq!(mlx4_registrable(60, 60, 4096), None);
+    }
+
+    #[test]
+    fn families_have_names_that_parse() {
+        for family in Family::ALL {
+            assert_eq!(Family::parse(family.name()), Some(family));
+        }
+        assert_eq!(Family::of_device("erdma_0", 0), Family::Erdma);
+        assert_eq!(Family::of_device("rxe0", 0), Family::Other);
+    }
+}

@@ -1,0 +1,353 @@
+//! Why did it fail? An errno and what else is known become ranked causes, with the evidence for and against each.
+//!
+//! [`diagnose`] is a pure function of [`Evidence`]. A table says which causes an errno can have on a family of devices;
+//! weighing says what the evidence proves, suggests or excludes. It never claims more than that: a cause is
+//! [`Likely`](Standing::Likely) only where some evidence suffices for it, or where it is the only one left of a list
+//! that is complete; a cause that is ruled out says by what.
+
+mod advice;
+mod cause;
+mod evidence;
+pub mod logs;
+mod table;
+mod weigh;
+
+use std::fmt;
+
+use crate::device::Family;
+use crate::errno::Errno;
+use crate::host::Driver;
+use crate::size::PageSize;
+
+pub use cause::Cause;
+pub use evidence::{BackingPages, Evidence, MemoryKind, Operation, given};
+use weigh::{Case, Scale};
+
+/// How much the evidence says for a cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Standing {
+    /// Something that is known suffices for it, or it is the only one left.
+    Likely,
+    /// It can be.
+    Possible,
+    /// It cannot be.
+    RuledOut,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Likely => "likely",
+            Self::Possible => "possible",
+            Self::RuledOut => "ruled out",
+        })
+    }
+}
+
+/// One cause, weighed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ranked {
+    /// Which.
+    pub cause: Cause,
+    /// How it stands.
+    pub standing: Standing,
+    /// What speaks for it; never empty unless it is ruled out.
+    pub evidence_for: Vec<String>,
+    /// What speaks against it; never empty where it is ruled out.
+    pub against: Vec<String>,
+    /// The command that would decide, where there is one.
+    pub decide: Option<String>,
+    /// What mends it.
+    pub fix: String,
+}
+
+/// What an MR of that length costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic {
+    /// Bytes.
+    pub length: u64,
+    /// Entries at 4 KiB pages.
+    pub entries_4k: u64,
+    /// Entries at 64 KiB pages.
+    pub entries_64k: u64,
+    /// Entries at 2 MiB pages.
+    pub entries_2m: u64,
+    /// Entries at 1 GiB pages.
+    pub entries_1g: u64,
+    /// The page size that the MR got, and the entries it takes; `None` where not known.
+    pub effective: Option<(PageSize, u64)>,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnosis {
+    /// The step that failed.
+    pub operation: Operation,
+    /// What it left in errno.
+    pub errno: Option<Errno>,
+    /// The family of the device, where known.
+    pub family: Option<Family>,
+    /// What the errno means here, in one sentence.
+    pub summary: String,
+    /// The causes: likely ones first, then possible ones, then those that are ruled out. Empty: cannot tell.
+    pub causes: Vec<Ranked>,
+    /// What the length costs, where it is known.
+    pub arithmetic: Option<Arithmetic>,
+    /// What is not known and would help, each once.
+    pub unknown: Vec<&'static str>,
+}
+
+impl Diagnosis {
+    /// The first cause that is not ruled out.
+    #[must_use]
+    pub fn first(&self) -> Option<&Ranked> {
+        self.causes
+            .first()
+            .filter(|ranked| ranked.standing != Standing::RuledOut)
+    }
+
+    /// Whether nothing is left that could be the cause.
+    #[must_use]
+    pub fn cannot_tell(&self) -> bool {
+        self.first().is_none()
+    }
+
+    /// How a cause was weighed; `None` where it was no candidate.
+    #[must_use]
+    pub fn of(&self, cause: Cause) -> Option<&Ranked> {
+        self.causes.iter().find(|ranked| ranked.cause == cause)
+    }
+}
+
+/// One line: the summary, and the first cause with its fix.
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.summary)?;
+        self.first().map_or(Ok(()), |r| {
+            write!(f, "; {}: {} ({})", r.standing, r.cause.meaning(), r.fix)
+        })
+    }
+}
+
+/// Ranks the causes that the evidence allows. Total and deterministic.
+#[must_use]
+pub fn diagnose(evidence: &Evidence) -> Diagnosis {
+    let op = evidence.operation.unwrap_or(Operation::RegMr);
+    let case = Case {
+        e: evidence,
+        op,
+        errno: evidence.errno,
+    };
+    // A registration that failed for an untold reason can have any cause: only a success can be silently wrong.
+    let untold =
+        op == Operation::RegMr && evidence.errno.is_none() && evidence.failed == Some(true);
+    let mut weighed: Vec<(Cause, Scale)> = table::candidates(op, evidence.errno, evidence.family)
+        .into_iter()
+        .filter(|_| !untold)
+        .map(|cause| (cause, weigh::weigh(cause, &case)))
+        .collect();
+    drop_orphans(&mut weighed);
+    settle_the_last(&mut weighed, &case);
+    if !weighed.is_empty() {
+        weighed.extend(suspects(&weighed, &case));
+    }
+    // The sort is stable: equals stay in the order of the table.
+    weighed.sort_by_key(|(_, scale)| (scale.standing(), std::cmp::Reverse(scale.score())));
+    let mut unknown = Vec::new();
+    for (_, scale) in weighed
+        .iter()
+        .filter(|(_, scale)| scale.standing() != Standing::RuledOut)
+    {
+        for what in &scale.lacks {
+            if !unknown.contains(what) {
+                unknown.push(*what);
+            }
+        }
+    }
+    let arithmetic = arithmetic(evidence);
+    Diagnosis {
+        operation: op,
+        errno: evidence.errno,
+        family: evidence.family,
+        summary: summary(&case, weighed.is_empty()),
+        causes: weighed
+            .into_iter()
+            .map(|(cause, scale)| ranked(cause, scale, &case, arithmetic.as_ref()))
+            .collect(),
+        arithmetic,
+        unknown,
+    }
+}
+
+/// A cause that only explains others falls with them.
+fn drop_orphans(weighed: &mut [(Cause, Scale)]) {
+    let standing: Vec<(Cause, Standing)> = weighed
+        .iter()
+        .map(|(cause, scale)| (*cause, scale.standing()))
+        .collect();
+    for (cause, scale) in weighed
+        .iter_mut()
+        .filter(|(cause, _)| !cause.behind().is_empty())
+    {
+        let parents = || {
+            standing
+                .iter()
+                .filter(|(parent, _)| cause.behind().contains(parent))
+        };
+        if parents().all(|(_, standing)| *standing == Standing::RuledOut) {
+            let names: Vec<&str> = parents().map(|(parent, _)| parent.name()).collect();
+            scale.excludes(format!(
+                "it would be behind {}, which is ruled out",
+                names.join(" or ")
+            ));
+        }
+    }
+}
+
+/// The last one standing of a complete list is likely.
+fn settle_the_last(weighed: &mut [(Cause, Scale)], case: &Case<'_>) {
+    let Some(errno) = case.errno else { return };
+    if !table::complete(case.op, errno, case.e.family) {
+        return;
+    }
+    let mut left = weighed.iter_mut().filter(|(cause, scale)| {
+        cause.behind().is_empty() && scale.standing() != Standing::RuledOut
+    });
+    if let (Some((_, scale)), None) = (left.next(), left.next()) {
+        scale.settle(format!(
+            "it is the only known cause of {errno} here that is left"
+        ));
+    }
+}
+
+/// What is suspected often, and that this errno excludes.
+fn suspects(weighed: &[(Cause, Scale)], case: &Case<'_>) -> Vec<(Cause, Scale)> {
+    let known = case.e.family.filter(|family| *family != Family::Other);
+    let (Some(family), Operation::RegMr, Some(_)) = (known, case.op, case.errno) else {
+        return Vec::new();
+    };
+    [
+        Cause::TableFull,
+        Cause::MaxMrSize,
+        Cause::Memlock,
+        Cause::MrCount,
+    ]
+    .into_iter()
+    .filter(|cause| weighed.iter().all(|(other, _)| other != cause))
+    .filter_map(|cause| {
+        let says = table::errnos_of(cause, family)?;
+        let line = cause == Cause::MaxMrSize
+            && family == Family::Erdma
+            && matches!(case.e.platform.driver, Driver::Vendor(_));
+        let and = if line {
+            ", and a line in the kernel log"
+        } else {
+            ""
+        };
+        let mut scale = Scale::default();
+        scale.excludes(format!("on {} that is {says}{and}", family.name()));
+        Some((cause, scale))
+    })
+    .collect()
+}
+
+fn ranked(cause: Cause, scale: Scale, case: &Case<'_>, numbers: Option<&Arithmetic>) -> Ranked {
+    let standing = scale.standing();
+    let mut evidence_for = scale.evidence_for;
+    if let Some(errno) = case.errno.filter(|_| standing != Standing::RuledOut) {
+        evidence_for.insert(0, errno_text(cause, errno, case));
+    } else if standing != Standing::RuledOut && evidence_for.is_empty() {
+        evidence_for.push("nothing that is known excludes it".to_owned());
+    }
+    Ranked {
+        cause,
+        standing,
+        evidence_for,
+        against: scale.against,
+        decide: advice::decide(cause, case.e),
+        fix: advice::fix(cause, case.e, numbers),
+    }
+}
+
+/// "EIO, as erdma says it", or which families say it so.
+fn errno_text(cause: Cause, errno: Errno, case: &Case<'_>) -> String {
+    let name = errno
+        .name()
+        .map_or_else(|| errno.to_string(), str::to_owned);
+    match case.e.family {
+        Some(family) => format!("{name} from {} on {}", case.op, family.name()),
+        None => {
+            let families: Vec<&str> = Family::ALL
+                .into_iter()
+                .filter(|family| *family != Family::Other)
+                .filter(|family| {
+                    table::candidates(case.op, Some(errno), Some(*family)).contains(&cause)
+                })
+                .map(Family::name)
+                .collect();
+            if families.len() + 1 == Family::ALL.len() {
+                format!("{name} from {}", case.op)
+            } else {
+                format!(
+                    "{name} from {}, if the device is of the family {}",
+                    case.op,
+                    families.join(" or ")
+                )
+            }
+        }
+    }
+}
+
+fn summary(case: &Case<'_>, nothing: bool) -> String {
+    let e = case.e;
+    let presumed = if e.operation.is_none() {
+        " (taken as one of ibv_reg_mr)"
+    } else {
+        ""
+    };
+    let on = e
+        .family
+        .map_or_else(String::new, |family| format!(" on {}", family.name()));
+    match e.errno {
+        None if nothing && e.failed == Some(true) => {
+            format!(
+                "{} failed, and the errno is not known: cannot tell",
+                case.op
+            )
+        }
+        None if nothing => {
+            "no errno, and nothing that is known to go wrong silently: cannot tell".to_owned()
+        }
+        None if e.failed == Some(true) => format!("{} failed without an errno", case.op),
+        None => format!(
+            "no errno: {} can succeed and be wrong all the same",
+            case.op
+        ),
+        Some(errno) => {
+            let name = errno
+                .name()
+                .map_or_else(|| errno.to_string(), str::to_owned);
+            let vendor = e.may_be_vendor();
+            match table::meaning(case.op, errno, e.family, vendor).filter(|_| !nothing) {
+                Some(text) => format!("{name} = {text}{presumed}"),
+                None => format!(
+                    "{name} is no errno that {}{on} is known to leave: cannot tell{presumed}",
+                    case.op
+                ),
+            }
+        }
+    }
+}
+
+fn arithmetic(e: &Evidence) -> Option<Arithmetic> {
+    Some(Arithmetic {
+        length: e.length?,
+        entries_4k: e.entries_at(PageSize::K4)?,
+        entries_64k: e.entries_at(PageSize::K64)?,
+        entries_2m: e.entries_at(PageSize::M2)?,
+        entries_1g: e.entries_at(PageSize::G1)?,
+        effective: e
+            .effective_page
+            .and_then(|page| Some((page, e.entries_at(page)?))),
+    })
+}

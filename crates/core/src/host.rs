@@ -1,0 +1,111 @@
+//! The host as plain data: kernel and driver, NUMA nodes with their pools, limits of the process.
+//!
+//! Nothing here is read from anywhere; `hugemr-host` fills it on Linux, a simulated profile states it.
+
+use crate::fact::Limit;
+use crate::size::PageSize;
+use crate::version::{BundleVersion, KernelVersion};
+
+/// Which driver drives the device, and so in which number space its fixes are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Driver {
+    /// The one in the kernel's tree: its version is the kernel's.
+    InTree,
+    /// The vendor's, of this installer bundle where known.
+    Vendor(Option<BundleVersion>),
+    /// Not known: either of them.
+    #[default]
+    Unknown,
+}
+
+/// What an unknown version means for a defect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presumption {
+    /// On a host: affected, until a fact lifts it.
+    #[default]
+    Affected,
+    /// In a replayed report, which states what mattered: not affected.
+    Unaffected,
+}
+
+/// Kernel and driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Platform {
+    /// Upstream version of the kernel.
+    pub kernel: Option<KernelVersion>,
+    /// Driver of the device.
+    pub driver: Driver,
+    /// Whether the kernel has the page-size fix of 2025, where that is known by other means than the version.
+    pub sg_fix: Option<bool>,
+    /// Whether the device has the capability for scattered tables (MTT_VA).
+    pub mtt_va: Option<bool>,
+    /// Whether the device's DMA is translated by an IOMMU.
+    pub iommu: Option<bool>,
+    /// What an unknown version means.
+    pub unknown: Presumption,
+}
+
+/// The pool of huge pages of one size on one node. Counts are pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HugePool {
+    /// Page size.
+    pub page: PageSize,
+    /// Pages in the pool (`nr_hugepages`).
+    pub total: u64,
+    /// Pages not in use (`free_hugepages`).
+    pub free: u64,
+    /// Pages of the pool beyond `nr_hugepages` (`surplus_hugepages`).
+    pub surplus: u64,
+}
+
+/// One NUMA node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Number of the node.
+    pub id: u32,
+    /// CPUs of the node.
+    pub cpus: Vec<u32>,
+    /// MemFree, bytes.
+    pub mem_free: u64,
+    /// Pools of this node.
+    pub pools: Vec<HugePool>,
+}
+
+/// The whole host, as far as it was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Kernel and driver.
+    pub platform: Platform,
+    /// NUMA nodes; `None` where pools were not read (a simulated host, a replayed report).
+    pub nodes: Option<Vec<Node>>,
+    /// Huge pages reserved by mappings that have not touched them yet, of all nodes, by page size.
+    pub reserved: Vec<(PageSize, u64)>,
+    /// Bytes that this process may pin (RLIMIT_MEMLOCK; no limit with CAP_IPC_LOCK); `None`: not read.
+    pub memlock: Option<Limit>,
+    /// Bytes that this process has pinned already.
+    pub pinned: u64,
+    /// The lowest hugetlb limit of the cgroups above this process, bytes, by page size.
+    pub cgroup: Vec<(PageSize, u64)>,
+}
+
+impl Host {
+    /// Huge pages of that size that a new mapping can have: free and not reserved, of all nodes.
+    /// `None` where the pools were not read.
+    #[must_use]
+    pub fn free_pages(&self, page: PageSize) -> Option<u64> {
+        let nodes = self.nodes.as_ref()?;
+        let free: u64 = nodes
+            .iter()
+            .flat_map(|n| &n.pools)
+            .filter(|p| p.page == page)
+            .map(|p| p.free)
+            .sum();
+        let reserved: u64 = self
+            .reserved
+            .iter()
+            .filter(|(size, _)| *size == page)
+            .map(|(_, count)| count)
+            .sum();
+        Some(free.saturating_sub(reserved))
+    }
+}

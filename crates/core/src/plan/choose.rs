@@ -1,0 +1,291 @@
+//! Which pages, what else would do, and how much would fit.
+
+use crate::device::Device;
+use crate::fact::Limit;
+use crate::host::Host;
+use crate::quirk::Quirk;
+use crate::size::PageSize;
+
+use super::answer::{Alternative, Code, MaxFit, Plan, Refusal, Resource, Verdict, WayOut};
+use super::evaluate::{Evaluated, evaluate};
+use super::request::{Pages, PlanRequest, Wish};
+use super::tiling::{NoTiling, lcm, usable};
+
+/// Plans a request.
+///
+/// With [`Pages::Auto`] the huge pages are taken with which it fits: 2 MiB before 1 GiB before both mixed; what was
+/// passed over is in [`Plan::alternatives`]. It never falls back to 4 KiB pages by itself.
+///
+/// # Errors
+/// A [`Refusal`] where the plan does not fit. It names the limit, the need, what is available, the largest size that
+/// would fit and the ways out, and holds the plan that would be carried out by force.
+pub fn plan(request: &PlanRequest, device: &Device, host: &Host) -> Result<Plan, Box<Refusal>> {
+    let candidates: &[Pages] = match request.pages {
+        Pages::Auto => &[
+            Pages::Only(PageSize::M2),
+            Pages::Only(PageSize::G1),
+            Pages::Mixed,
+        ],
+        ref decided => std::slice::from_ref(decided),
+    };
+    let mut results: Vec<(Pages, Result<Evaluated, NoTiling>)> = Vec::new();
+    for &pages in candidates {
+        // Pools of both sizes are only mixed where they were read and neither is enough alone.
+        if pages == Pages::Mixed && candidates.len() > 1 && !mixing_helps(request, host) {
+            continue;
+        }
+        results.push((pages, evaluate(request, pages, device, host)));
+    }
+    let rank = |result: &Result<Evaluated, NoTiling>| match result {
+        Ok((plan, _)) => match plan.verdict {
+            Verdict::Fits | Verdict::OkOverride => 0,
+            Verdict::Undecided => 1,
+            Verdict::Refused(_) => 2,
+        },
+        Err(_) => 3,
+    };
+    let best = (0..results.len())
+        .min_by_key(|i| rank(&results[*i].1))
+        .unwrap_or(0);
+    let passed_over: Vec<Alternative> = results
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| *i != best)
+        .filter_map(|(_, (pages, result))| Some(alternative(*pages, &result.as_ref().ok()?.0)))
+        .collect();
+    let (pages, result) = results.swap_remove(best);
+    match result {
+        Ok((mut plan, None)) => {
+            plan.alternatives = passed_over;
+            Ok(plan)
+        }
+        Ok((mut plan, Some(text))) => {
+            plan.alternatives = passed_over;
+            Err(Box::new(refuse(request, device, host, plan, text)))
+        }
+        Err(no) => Err(Box::new(Refusal {
+            errno: no.code.errno(device),
+            ways_out: ways_without_tiling(request, device, pages, no.code),
+            code: no.code,
+            text: no.text,
+            max_fit: None,
+            plan: None,
+        })),
+    }
+}
+
+fn mixing_helps(request: &PlanRequest, host: &Host) -> bool {
+    let some_giant = host.free_pages(PageSize::G1).is_some_and(|free| free > 0);
+    some_giant && request.block.is_none() && matches!(request.wish, Wish::Total(_))
+}
+
+fn alternative(pages: Pages, plan: &Plan) -> Alternative {
+    Alternative {
+        pages,
+        verdict: plan.verdict,
+        mrs: plan.mrs,
+        entries: plan.entries,
+        chunk: plan.chunk,
+        huge_pages: plan.huge_pages.clone(),
+    }
+}
+
+fn refuse(
+    request: &PlanRequest,
+    device: &Device,
+    host: &Host,
+    plan: Plan,
+    text: String,
+) -> Refusal {
+    let code = plan.verdict.refused().unwrap_or(Code::TooLong);
+    let max_fit = max_fit(request, plan.pages, device, host);
+    Refusal {
+        code,
+        text,
+        errno: code.errno(device),
+        ways_out: ways_out(request, device, host, &plan, max_fit),
+        max_fit: Some(max_fit),
+        plan: Some(Box::new(plan)),
+    }
+}
+
+/// The largest size, bytes, that fits with those pages (not [`Pages::Auto`]): certainly, and at most. Everything else
+/// stays as requested; several buffers count as one range of their total.
+#[must_use]
+pub fn max_fit(request: &PlanRequest, pages: Pages, device: &Device, host: &Host) -> MaxFit {
+    let unit = match (pages, &request.wish) {
+        (_, Wish::Adopted { .. }) => 1,
+        (Pages::Only(page), _) => page.bytes(),
+        _ => PageSize::M2.bytes(),
+    };
+    let verdict = |units: u64| {
+        let mut smaller = request.clone();
+        let len = units * unit;
+        smaller.wish = match request.wish {
+            Wish::Adopted { addr, .. } => Wish::Adopted { addr, len },
+            _ => Wish::Total(len),
+        };
+        evaluate(&smaller, pages, device, host)
+            .map_or(Verdict::Refused(Code::TooBig), |(p, _)| p.verdict)
+    };
+    let top = (u64::MAX / 2) / unit;
+    let fits = |units| matches!(verdict(units), Verdict::Fits | Verdict::OkOverride);
+    let possible = |units| verdict(units).refused().is_none();
+    let most = largest(top, possible);
+    MaxFit {
+        certain: largest(top, fits) * unit,
+        at_most: (most < top).then_some(most * unit),
+    }
+}
+
+/// The largest number of at most `top` for which `holds`, which is monotone; 0 where none does.
+fn largest(top: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    if holds(top) {
+        return top;
+    }
+    let (mut low, mut high) = (0, top);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if holds(middle) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+fn ways_out(
+    request: &PlanRequest,
+    device: &Device,
+    host: &Host,
+    plan: &Plan,
+    max_fit: MaxFit,
+) -> Vec<WayOut> {
+    let mut ways = Vec::new();
+    let other_pages = |ways: &mut Vec<WayOut>| {
+        if matches!(request.wish, Wish::Adopted { .. }) {
+            return;
+        }
+        for pages in [PageSize::M2, PageSize::G1]
+            .map(Pages::Only)
+            .into_iter()
+            .chain([Pages::Thp])
+        {
+            if pages == plan.pages {
+                continue;
+            }
+            if let Ok((other, None)) = evaluate(request, pages, device, host)
+                && (pages != Pages::Thp || other.verdict == Verdict::Fits)
+            {
+                ways.push(WayOut::Pages(alternative(pages, &other)));
+            }
+        }
+    };
+    match plan.verdict.refused() {
+        Some(Code::OverBudget | Code::OverPerMrEntries) => {
+            other_pages(&mut ways);
+            for state in plan
+                .quirks
+                .iter()
+                .filter(|q| q.quirk == Quirk::NoLargePages && q.counts())
+            {
+                ways.push(WayOut::Lift(state.quirk, state.lifted_by));
+            }
+        }
+        Some(Code::OverMrCount) => {
+            let room = plan
+                .check(Resource::MrCount)
+                .and_then(|c| c.limit.as_ref())
+                .map_or(1, |limit| (usable(limit) / request.pds.max(1)).max(1));
+            let least = plan.mapped.div_ceil(room);
+            if let Some(chunk) = least.checked_next_multiple_of(plan.step)
+                && request
+                    .max_mr_size
+                    .unwrap_or_else(|| usable(&device.max_mr_size))
+                    >= chunk
+            {
+                ways.push(WayOut::LongerChunks(chunk));
+            }
+            other_pages(&mut ways);
+        }
+        Some(Code::TooLong) => {
+            let limit = request
+                .max_mr_size
+                .unwrap_or_else(|| usable(&device.max_mr_size));
+            ways.push(WayOut::ShorterChunks(
+                limit - limit % plan.step.min(limit.max(1)),
+            ));
+        }
+        Some(Code::Defect(quirk)) => {
+            let mut open = request.clone();
+            (open.chunk, open.single) = (None, false);
+            if let Ok((other, None)) = evaluate(&open, plan.pages, device, host) {
+                ways.push(WayOut::ShorterChunks(other.chunk));
+            }
+            if quirk == Quirk::WireLength && plan.pages != Pages::Only(PageSize::M2) {
+                other_pages(&mut ways);
+            }
+            if let Some(state) = plan.quirks.iter().find(|q| q.quirk == quirk) {
+                ways.push(WayOut::Lift(quirk, state.lifted_by));
+            }
+        }
+        Some(Code::HugepageShort) => {
+            for check in &plan.checks {
+                if let Resource::HugePages(page) = check.resource {
+                    let have = check.limit.as_ref().map_or(u64::MAX, Limit::certain);
+                    let short = check.need.0.saturating_sub(have);
+                    if short > 0 {
+                        ways.push(WayOut::Reserve {
+                            page,
+                            short,
+                            need: check.need.0,
+                        });
+                    }
+                }
+            }
+            other_pages(&mut ways);
+            let base = Pages::Only(PageSize::K4);
+            if plan.pages != base
+                && let Ok((other, None)) = evaluate(request, base, device, host)
+            {
+                ways.push(WayOut::Pages(alternative(base, &other)));
+            }
+        }
+        Some(Code::Memlock) => ways.push(WayOut::Memlock(plan.pinned.saturating_add(host.pinned))),
+        _ => {}
+    }
+    if max_fit.certain > 0 && max_fit.certain < plan.wanted {
+        ways.push(WayOut::Smaller(max_fit.certain));
+    }
+    ways
+}
+
+fn ways_without_tiling(
+    request: &PlanRequest,
+    device: &Device,
+    pages: Pages,
+    code: Code,
+) -> Vec<WayOut> {
+    let limit = request
+        .max_mr_size
+        .unwrap_or_else(|| usable(&device.max_mr_size));
+    let Pages::Only(page) = pages else {
+        return Vec::new();
+    };
+    match code {
+        Code::LimitBelowPage => vec![WayOut::Override(page.bytes())],
+        Code::BlockAboveLimit => lcm(page.bytes(), request.block.unwrap_or(1).max(1))
+            .map(WayOut::Override)
+            .into_iter()
+            .collect(),
+        Code::ChunkOffStep => lcm(page.bytes(), request.block.unwrap_or(1).max(1))
+            .map(|step| {
+                let chunk = request.chunk.unwrap_or(step);
+                WayOut::LongerChunks((chunk - chunk % step).max(step).min(limit))
+            })
+            .into_iter()
+            .collect(),
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,150 @@
+//! Memory of the host: sizes, transparent huge pages, overcommit, mounts.
+
+use hugemr_core::size::PageSize;
+
+use crate::root::Root;
+
+/// A mode of transparent huge pages: the word in brackets.
+pub type ThpMode = String;
+
+/// How much memory the kernel promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overcommit {
+    /// 0: refuses only what is obviously too much.
+    Heuristic,
+    /// 1: always.
+    Always,
+    /// 2: never beyond the commit limit.
+    Never,
+}
+
+/// A mounted hugetlbfs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HugetlbMount {
+    /// Where.
+    pub path: String,
+    /// Its page size; `None` where the options do not say.
+    pub page: Option<PageSize>,
+}
+
+/// Memory of the host. `None`: not readable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// MemTotal, bytes.
+    pub total: Option<u64>,
+    /// MemFree, bytes.
+    pub free: Option<u64>,
+    /// MemAvailable, bytes.
+    pub available: Option<u64>,
+    /// CmaTotal, bytes: memory from which pinned pages must first be moved away.
+    pub cma_total: Option<u64>,
+    /// CommitLimit, bytes (holds in mode [`Overcommit::Never`]).
+    pub commit_limit: Option<u64>,
+    /// Committed_AS, bytes.
+    pub committed: Option<u64>,
+    /// vm.overcommit_memory.
+    pub overcommit: Option<Overcommit>,
+    /// vm.max_map_count: mappings that one process may have.
+    pub max_map_count: Option<u64>,
+    /// Mode of transparent huge pages for ordinary memory: always, madvise, never.
+    pub thp_enabled: Option<ThpMode>,
+    /// When the kernel works for a transparent huge page: always, defer, defer+madvise, madvise, never.
+    pub thp_defrag: Option<ThpMode>,
+    /// Mode for shared memory: always, within_size, advise, never, deny, force.
+    pub thp_shmem: Option<ThpMode>,
+    /// Size of a transparent huge page.
+    pub thp_page: Option<PageSize>,
+    /// Mounted hugetlbfs.
+    pub hugetlbfs: Vec<HugetlbMount>,
+}
+
+const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+
+impl Memory {
+    /// Reads the memory of the host.
+    #[must_use]
+    pub fn read(root: &Root) -> Self {
+        let meminfo = root.read("/proc/meminfo").unwrap_or_default();
+        let kib = |name| super::kib_field(&meminfo, name);
+        let mode = |file: &str| bracketed(&root.text(&format!("{THP}/{file}"))?);
+        let mounts = root.read("/proc/self/mountinfo").unwrap_or_default();
+        Self {
+            total: kib("MemTotal"),
+            free: kib("MemFree"),
+            available: kib("MemAvailable"),
+            cma_total: kib("CmaTotal"),
+            commit_limit: kib("CommitLimit"),
+            committed: kib("Committed_AS"),
+            overcommit: match root.number("/proc/sys/vm/overcommit_memory") {
+                Some(0) => Some(Overcommit::Heuristic),
+                Some(1) => Some(Overcommit::Always),
+                Some(2) => Some(Overcommit::Never),
+                _ => None,
+            },
+            max_map_count: root.number("/proc/sys/vm/max_map_count"),
+            thp_enabled: mode("enabled"),
+            thp_defrag: mode("defrag"),
+            thp_shmem: mode("shmem_enabled"),
+            thp_page: root
+                .number(&format!("{THP}/hpage_pmd_size"))
+                .and_then(|bytes| PageSize::new(bytes).ok()),
+            hugetlbfs: mounts.lines().filter_map(hugetlb_mount).collect(),
+        }
+    }
+}
+
+/// `always [madvise] never` is `madvise`.
+fn bracketed(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once('[')?;
+    let (word, _) = rest.split_once(']')?;
+    Some(word.to_owned())
+}
+
+fn hugetlb_mount(line: &str) -> Option<HugetlbMount> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut right = right.split(' ');
+    if right.next()? != "hugetlbfs" {
+        return None;
+    }
+    let options = right.nth(1).unwrap_or_default();
+    let page = options
+        .split(',')
+        .find_map(|option| option.strip_prefix("pagesize="));
+    Some(HugetlbMount {
+        path: left.split(' ').nth(4)?.to_owned(),
+        page: page.and_then(|text| text.parse().ok()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::fake::Tree;
+
+    #[test]
+    fn a_whole_host() {
+        let tree = Tree::new();
+        tree.file(
+            "/proc/meminfo",
+            "MemTotal:  100 kB\nMemFree: 50 kB\nMemAvailable: 60 kB\nCommitLimit: 1 kB\n",
+        );
+        tree.file("/proc/sys/vm/overcommit_memory", "2\n");
+        tree.file("/proc/sys/vm/max_map_count", "65530\n");
+        tree.file(&format!("{THP}/enabled"), "always [madvise] never\n");
+        tree.file(&format!("{THP}/hpage_pmd_size"), "2097152\n");
+        tree.file(
+            "/proc/self/mountinfo",
+            "40 1 0:30 / /dev/hugepages rw - hugetlbfs hugetlbfs rw,pagesize=2M\n\
+             41 1 0:31 / /mnt/h rw - hugetlbfs none rw\n42 1 0:32 / / rw - ext4 /dev/a rw\n",
+        );
+        let memory = Memory::read(&tree.root());
+        assert_eq!(memory.available, Some(61440));
+        assert_eq!(memory.overcommit, Some(Overcommit::Never));
+        assert_eq!(memory.thp_enabled.as_deref(), Some("madvise"));
+        assert_eq!(memory.thp_defrag, None);
+        assert_eq!(memory.thp_page, Some(PageSize::M2));
+        assert_eq!(memory.hugetlbfs[0].page, Some(PageSize::M2));
+        assert_eq!(memory.hugetlbfs[1].page, None);
+        assert_eq!(memory.hugetlbfs.len(), 2);
+    }
+}

@@ -1,0 +1,8 @@
+//! Behaviour of simulated devices as a caller sees it.
+
+mod article;
+mod common;
+mod faults;
+mod ledger;
+mod reports;
+mod tables;

@@ -1,0 +1,112 @@
+//! The changes. Keep them in the order of the rooms.
+
+use super::Mutant;
+
+const CORE: &str = "-p hugemr-core --lib";
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "size-binary-unit",
+        file: "crates/core/src/size.rs",
+        text: "Some((1u64 << (10 * power), false))",
+        replacement: "Some((10u64.pow(3 * power), false))",
+        target: CORE,
+        test: "size::tests::binary_units_and_plain_bytes",
+    },
+    Mutant {
+        name: "size-whole-bytes",
+        file: "crates/core/src/size.rs",
+        text: "if part % denominator != 0 {",
+        replacement: "if part % denominator == u128::MAX {",
+        target: CORE,
+        test: "size::tests::everything_else_is_refused",
+    },
+    Mutant {
+        name: "size-display-minus",
+        file: "crates/core/src/size.rs",
+        text: "let (sign, term, near) = if missing < rest {",
+        replacement: "let (sign, term, near) = if missing > rest {",
+        target: CORE,
+        test: "size::tests::display_is_exact",
+    },
+    Mutant {
+        name: "page-largest-excludes-own",
+        file: "crates/core/src/size.rs",
+        text: "(page.bytes() | (page.bytes() - 1))",
+        replacement: "(page.bytes() - 1)",
+        target: CORE,
+        test: "size::tests::page_sizes",
+    },
+    Mutant {
+        name: "chunk-border",
+        file: "crates/core/src/chunks.rs",
+        text: "at.saturating_sub(u128::from(self.skew))",
+        replacement: "at.saturating_sub(u128::from(self.skew / 2))",
+        target: CORE,
+        test: "chunks::tests::chunks_tile_the_segment",
+    },
+    Mutant {
+        name: "chunk-count-rounds-down",
+        file: "crates/core/src/chunks.rs",
+        text: "narrow((u128::from(self.len) + u128::from(self.skew)).div_ceil(u128::from(self.chunk)))",
+        replacement: "narrow((u128::from(self.len) + u128::from(self.skew)) / u128::from(self.chunk))",
+        target: CORE,
+        test: "chunks::tests::chunks_tile_the_segment",
+    },
+    Mutant {
+        name: "limit-fit-low-end",
+        file: "crates/core/src/fact.rs",
+        text: "if self.unlimited || need <= self.certain {",
+        replacement: "if self.unlimited || need < self.certain {",
+        target: CORE,
+        test: "fact::tests::a_need_fits_or_not_or_nobody_knows",
+    },
+    Mutant {
+        name: "limit-fit-high-end",
+        file: "crates/core/src/fact.rs",
+        text: "self.at_most.is_some_and(|high| need > high)",
+        replacement: "self.at_most.is_some_and(|high| need >= high)",
+        target: CORE,
+        test: "fact::tests::a_need_fits_or_not_or_nobody_knows",
+    },
+    Mutant {
+        name: "limit-less-optimistic",
+        file: "crates/core/src/fact.rs",
+        text: "used.1.map_or(0, |most| self.certain.saturating_sub(most))",
+        replacement: "used.1.map_or(0, |_| self.certain.saturating_sub(used.0))",
+        target: CORE,
+        test: "fact::tests::what_others_use_narrows_both_ends",
+    },
+    Mutant {
+        name: "errno-number",
+        file: "crates/core/src/errno.rs",
+        text: "EIO = 5,",
+        replacement: "EIO = 121,",
+        target: CORE,
+        test: "errno::tests::names_numbers_and_messages_are_read",
+    },
+    Mutant {
+        name: "version-of-a-package",
+        file: "crates/core/src/version.rs",
+        text: "(!packaged && version.patch.is_some())",
+        replacement: "(packaged || version.patch.is_some())",
+        target: CORE,
+        test: "version::tests::a_package_name_is_not_a_version",
+    },
+    Mutant {
+        name: "version-of-debian",
+        file: "crates/core/src/version.rs",
+        text: "uname_v.split(\"Debian \").nth(1)",
+        replacement: "uname_v.split(\"Debian  \").nth(1)",
+        target: CORE,
+        test: "version::tests::the_upstream_version_is_read_where_it_is_written",
+    },
+    Mutant {
+        name: "mlx4-segments",
+        file: "crates/core/src/device.rs",
+        text: "log_num_mtt.checked_add(log_mtts_per_seg)?",
+        replacement: "log_num_mtt.checked_sub(log_mtts_per_seg)?",
+        target: CORE,
+        test: "device::tests::mlx4_arithmetic",
+    },
+];
