@@ -69,9 +69,15 @@ field() {
     printf '%u\n' "$(awk -v name="$1:" '$1 == name { print $2; exit }')"
 }
 
-# number NAME: the first number of that name in JSON on standard input
-number() {
-    tr ',{}[]' '\n\n\n\n\n' | sed -n "s/^ *\"$1\" *: *\([0-9][0-9]*\).*/\1/p" | head -n 1
+# limit NAME: a limit of `hugemr devices --json` on standard input, in decimal
+limit() {
+    awk -v name="\"$1\":" '
+        $1 == name && $2 != "{" { gsub(/[",]/, "", $2); print $2; exit }
+        $1 == name { inside = 1; next }
+        inside && $1 == "\"unlimited\":" { print "18446744073709551615"; exit }
+        inside && $1 == "\"min\":" { min = $2 }
+        inside && $1 == "\"max\":" { print min == $2 ? $2 + 0 : min " to " $2; exit }
+        inside && /}/ { exit }' | sed 's/,$//'
 }
 
 # Which checks to run: all of the harness's list, or one.

@@ -79,14 +79,15 @@ sabotage_probe_memlock() {
 
 # --- hugemr, where only this device can show it -------------------------------------------------
 
+# What the kernel says to such a length (EINVAL) is probe-64tib: hugemr does not get that far.
 check_hugemr_64tib() {
     need_hugemr
-    hugemr register 64TiB --device rxe0 --pages 2MiB --alias ${alias:-62MiB} >/tmp/out 2>&1
+    hugemr register 64TiB --device rxe0 --pages 2MiB >/tmp/out 2>&1
     status=$?
     cat /tmp/out
-    same "exit status" $status 3
-    grep -q EINVAL /tmp/out || bad "EINVAL is not named"
-    ok "exit status 3, EINVAL named"
+    same "exit status" $status 1
+    grep -q 'needs 33,554,432 huge pages' /tmp/out || bad "$(head -n 1 /tmp/out)"
+    ok "refused by the plan: $(head -n 1 /tmp/out)"
 }
 sabotage_hugemr_64tib() {
     rdma link del rxe0

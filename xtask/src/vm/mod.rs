@@ -19,6 +19,7 @@ mod initramfs;
 mod judge;
 mod kernel;
 mod lab;
+mod mirror;
 mod module;
 mod modules;
 mod options;
