@@ -2,10 +2,12 @@
 // the guests, which shares nothing with hugemr.
 //
 //   mr-probe dev=NAME [total=MIB] [chunk=MIB] [pages=4k|2m|1g] [length=BYTES] [sorted=1]
-//            [stamp=1] [hold=1]
+//            [real=MIB] [stamp=1] [hold=1]
 //
 // total/chunk   that many MiB in MRs of that size; length: one MR of this length, whatever is mapped
+// pages=4k      as root: so placed that no MR of 8 KiB and more can have a larger page size
 // sorted        pages mapped in ascending physical order (huge pages, as root)
+// real          only that much memory, mapped again and again until total is full (huge pages)
 // stamp         each 4 KiB block starts with its own address
 // hold          keeps the MRs until killed
 // Prints "MR index address length" and "registered N MRs ..." or "failed MR N errno E NAME";
@@ -82,51 +84,62 @@ static char *place(uint64_t total)
 	return (char *)(((uintptr_t)p + 1024 * MIB - 1) & ~(uintptr_t)(1024 * MIB - 1));
 }
 
-static char *map(uint64_t total, uint64_t page, int sorted)
+static void map_at(char *at, uint64_t length, int fd, uint64_t offset)
 {
-	char *base = place(total);
-	int rw = PROT_READ | PROT_WRITE, fixed = MAP_FIXED | MAP_SHARED;
+	if (mmap(at, length, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_SHARED, fd, offset) == MAP_FAILED)
+		stop("map memory");
+	if (madvise(at, length, MADV_POPULATE_WRITE))
+		stop("populate");
+}
 
-	if (page == 4096) {
-		base = mmap(base, total, rw, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (base == MAP_FAILED)
-			stop("map memory");
-		madvise(base, total, MADV_NOHUGEPAGE);
-		if (madvise(base, total, MADV_POPULATE_WRITE))
-			stop("populate");
-		return base;
-	}
-	int fd = memfd_create("probe", MFD_HUGETLB | (page == 2 * MIB ? 21u << 26 : 30u << 26));
+// The first two pages of each chunk are put where they are not contiguous: the second 4 KiB of an
+// MR start a new run, which rules out every page size above.
+static void break_up(char *base, uint64_t total, uint64_t chunk, int fd, int pagemap)
+{
+	for (uint64_t at = 0; at + 8192 <= total; at += chunk)
+		if (frame_of(pagemap, base + at) + 1 == frame_of(pagemap, base + at + 4096)) {
+			map_at(base + at, 4096, fd, at + 4096);
+			map_at(base + at + 4096, 4096, fd, at);
+		}
+}
 
-	if (fd < 0 || ftruncate(fd, total))
-		stop("huge-page file");
-	if (mmap(base, total, rw, fixed, fd, 0) == MAP_FAILED)
-		stop("map huge pages");
-	if (madvise(base, total, MADV_POPULATE_WRITE))
-		stop("populate huge pages");
-	if (!sorted)
-		return base;
-	uint64_t n = total / page;
+static void sort_pages(char *base, uint64_t total, uint64_t page, int fd, int pagemap)
+{
+	uint64_t n = total / page, run = 1, longest = 1;
 	struct placed *pages = calloc(n, sizeof(*pages));
-	int pagemap = open("/proc/self/pagemap", O_RDONLY);
 
-	if (!pages || pagemap < 0)
-		stop("open pagemap");
+	if (!pages)
+		stop("allocate");
 	for (uint64_t i = 0; i < n; i++)
 		pages[i] = (struct placed){ frame_of(pagemap, base + i * page), i * page };
 	qsort(pages, n, sizeof(*pages), by_frame);
 	for (uint64_t i = 0; i < n; i++)
-		if (mmap(base + i * page, page, rw, fixed | MAP_POPULATE, fd, pages[i].offset) == MAP_FAILED)
-			stop("map in physical order");
-	uint64_t run = 1, longest = 1;
-
+		map_at(base + i * page, page, fd, pages[i].offset);
 	for (uint64_t i = 1; i < n; i++) {
 		run = pages[i].frame == pages[i - 1].frame + page / 4096 ? run + 1 : 1;
 		longest = run > longest ? run : longest;
 	}
 	printf("longest run %" PRIu64 " MiB of %" PRIu64 "\n", longest * page / MIB, total / MIB);
-	close(pagemap);
 	free(pages);
+}
+
+static char *map(uint64_t total, uint64_t chunk, uint64_t real, uint64_t page, int sorted)
+{
+	unsigned int huge = page == 4096 ? 0 : MFD_HUGETLB | (page == 2 * MIB ? 21u : 30u) << 26;
+	char *base = place(total);
+	int fd = memfd_create("probe", huge), pagemap = open("/proc/self/pagemap", O_RDONLY);
+
+	if (fd < 0 || ftruncate(fd, real))
+		stop("memory file");
+	if (pagemap < 0)
+		stop("open pagemap");
+	for (uint64_t at = 0; at < total; at += real)
+		map_at(base + at, total - at < real ? total - at : real, fd, 0);
+	if (page == 4096)
+		break_up(base, total, chunk, fd, pagemap);
+	if (sorted)
+		sort_pages(base, total, page, fd, pagemap);
+	close(pagemap);
 	return base;
 }
 
@@ -160,19 +173,23 @@ int main(int argc, char **argv)
 	uint64_t chunk = strtoull(argument(argc, argv, "chunk", "0"), NULL, 0) * MIB;
 	uint64_t length = strtoull(argument(argc, argv, "length", "0"), NULL, 0);
 	uint64_t page = !strcmp(pages, "1g") ? 1024 * MIB : !strcmp(pages, "2m") ? 2 * MIB : 4096;
+	uint64_t real = strtoull(argument(argc, argv, "real", "0"), NULL, 0) * MIB;
+	int sorted = atoi(argument(argc, argv, "sorted", "0"));
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
-	if (!device || !total || total % page) {
-		fprintf(stderr, "mr-probe: dev=NAME is needed, total must be a multiple of the page\n");
+	chunk = chunk ? chunk : total;
+	real = real ? real : total;
+	if (!device || !total || total % page || real % page || (sorted && real != total)) {
+		fprintf(stderr, "mr-probe: see the head of its source\n");
 		return 2;
 	}
 	struct ibv_pd *pd = open_device(device);
-	char *base = map(total, page, atoi(argument(argc, argv, "sorted", "0")));
+	char *base = map(total, chunk, real, page, sorted);
 
 	if (atoi(argument(argc, argv, "stamp", "0")))
 		for (uint64_t at = 0; at < total; at += 4096)
 			*(uint64_t *)(base + at) = (uintptr_t)(base + at);
-	chunk = length ? length : chunk ? chunk : total;
+	chunk = length ? length : chunk;
 	uint64_t span = length ? length : total, n = (span + chunk - 1) / chunk, done = 0;
 	struct ibv_mr **mr = calloc(n, sizeof(*mr));
 	double start = now();

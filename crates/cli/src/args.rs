@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Register(RegisterCommand),
     /// List RDMA devices, or say why there are none; --simulated lists the simulated ones
     Devices(DevicesCommand),
+    /// Explain why a registration failed: an errno and what is known -> ranked causes
+    Diagnose(DiagnoseCommand),
     /// More: print the man page
     #[command(hide = true)]
     Man,

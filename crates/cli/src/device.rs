@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use hugemr_core::backend::RegBackend;
-use hugemr_core::chunks::Segment;
+use hugemr_core::backend::{RegBackend, VerifyBackend};
+use hugemr_core::chunks::{Chunk, Segment};
 use hugemr_core::device::Device;
 use hugemr_core::fact::{Kind, Limit, Source};
 use hugemr_core::host::Host;
+use hugemr_core::layout::PhysRun;
 use hugemr_core::size::PageSize;
-use hugemr_sim::{Overrides, SimDevice, SimMemory};
+use hugemr_sim::{Outcome, Overrides, SimDevice, SimMemory};
 use hugemr_verbs::{OpenOptions, VerbsBackend};
 
 use crate::args::{Budget, FactArgs, Memlock};
@@ -32,6 +33,14 @@ impl Opened {
         match self {
             Self::Simulated(device) => device.device().clone(),
             Self::Real(device) => device.device().clone(),
+        }
+    }
+
+    /// The device as one that can move data.
+    pub(crate) fn verifier(&self) -> Option<&dyn VerifyBackend> {
+        match self {
+            Self::Simulated(_) => None,
+            Self::Real(device) => Some(&**device),
         }
     }
 
@@ -90,7 +99,7 @@ fn open_real(name: &str) -> Result<(Opened, Host), Failure> {
             .with(error.way_out())
             .with("simulated devices: hugemr devices --simulated")
     })?;
-    let host = crate::host::read(Some(device.info()));
+    let host = crate::host::read();
     Ok((Opened::Real(Arc::new(device)), host))
 }
 
@@ -162,6 +171,7 @@ pub(crate) fn sources(error: &dyn std::error::Error) -> Vec<String> {
 }
 
 /// One MR as the simulated device got it.
+#[derive(Clone, Copy)]
 pub(crate) struct Arrived {
     pub(crate) page: PageSize,
     pub(crate) entries: u64,
@@ -224,3 +234,33 @@ pub(crate) fn back(
 
 /// Physical start of contiguous simulated memory: above the hole below 4 GiB that real machines have.
 const CONTIGUOUS_BASE: u64 = 1 << 32;
+
+/// Tells the simulated device how the memory behind a chunk lies: as read, or, where that is not allowed, scattered.
+pub(crate) fn back_runs(
+    device: &SimDevice,
+    chunk: &Chunk,
+    addr: u64,
+    runs: &[PhysRun],
+) -> Result<(), String> {
+    let memory = if runs.is_empty() {
+        SimMemory::scattered(chunk.page)
+    } else {
+        SimMemory::Runs(runs.to_vec())
+    };
+    device
+        .back(addr, chunk.len, memory)
+        .map_err(|error| error.to_string())
+}
+
+/// The page size of the MR that the simulated device refused last.
+pub(crate) fn refused_page(opened: &Opened) -> Option<PageSize> {
+    let log = opened.simulated()?.log();
+    let refused = |outcome: &Outcome| matches!(outcome, Outcome::Refused { .. });
+    Some(
+        log.iter()
+            .rev()
+            .find(|event| refused(&event.outcome))?
+            .arrival?
+            .page,
+    )
+}

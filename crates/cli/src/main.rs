@@ -9,8 +9,10 @@ mod device;
 mod exit;
 mod host;
 mod json;
+mod progress;
 mod render;
 mod request;
+mod signals;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -45,6 +47,7 @@ fn run(command: Command) -> Ended {
         Command::Plan(command) => commands::plan::run(&command),
         Command::Register(command) => commands::register::run(&command),
         Command::Devices(command) => commands::devices::run(&command),
+        Command::Diagnose(command) => commands::diagnose::run(&command),
         Command::Man => commands::generate::man(),
         Command::Completions { shell } => commands::generate::completions(shell),
     }
@@ -55,6 +58,7 @@ fn wants_json(command: &Command) -> bool {
         Command::Plan(command) => command.what.json,
         Command::Register(command) => command.what.json,
         Command::Devices(command) => command.json,
+        Command::Diagnose(command) => command.json,
         Command::Man | Command::Completions { .. } => false,
     }
 }

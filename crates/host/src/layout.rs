@@ -71,8 +71,8 @@ pub enum LayoutError {
 pub enum Stride {
     /// Every base page: exact for any memory.
     Every,
-    /// One entry for each huge page of a pool; two of them are read by one call across their border, which makes it about
-    /// 4 times faster than every entry of 2 MiB pages.
+    /// One entry for each huge page of a pool; two of them are read by one call across their border, which makes it 2 to 3
+    /// times faster than every entry of 2 MiB pages.
     /// Each huge page is checked by its alignment only, so this is for memory that is known to be of a pool:
     /// transparent huge pages take [`Stride::Every`].
     Huge(PageSize),

@@ -12,11 +12,14 @@
 compile_error!("hugemr-host needs 64-bit Linux");
 
 pub mod adopt;
+pub mod collapse;
 pub mod facts;
 pub mod layout;
+pub mod ledger;
 pub mod mapping;
 pub mod pools;
 pub mod populate;
+pub mod reserve;
 pub mod root;
 pub mod smaps;
 mod sys;

@@ -113,10 +113,27 @@ impl Root {
         let mut file = options.write(true).truncate(true).open(self.path(path))?;
         file.write_all(value.as_bytes())?;
         drop(file);
-        if let Some(kernel) = &self.after_write {
-            kernel(path, value);
-        }
+        self.written(path, value);
         Ok(())
+    }
+
+    /// Writes a new file that takes the place of `path` in one step, so that nobody ever reads half of it.
+    ///
+    /// # Errors
+    /// That of the system.
+    pub(crate) fn replace(&self, path: &str, text: &str) -> io::Result<()> {
+        let place = self.path(path);
+        let new = place.with_extension("new");
+        fs::write(&new, text)?;
+        fs::rename(&new, place)?;
+        self.written(path, text);
+        Ok(())
+    }
+
+    fn written(&self, path: &str, text: &str) {
+        if let Some(kernel) = &self.after_write {
+            kernel(path, text);
+        }
     }
 }
 
@@ -167,7 +184,9 @@ pub(crate) mod fake {
 
     impl Tree {
         pub(crate) fn new() -> Self {
-            Self(tempfile::tempdir().unwrap())
+            // In memory where there is such a folder: the property tests make thousands of small files.
+            let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+            Self(folder.unwrap())
         }
 
         pub(crate) fn root(&self) -> Root {

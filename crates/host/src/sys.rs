@@ -87,6 +87,8 @@ pub(crate) enum Advice {
     DontFork = libc::MADV_DONTFORK,
     /// Linux 5.14.
     PopulateWrite = libc::MADV_POPULATE_WRITE,
+    /// Linux 6.1.
+    Collapse = libc::MADV_COLLAPSE,
 }
 
 pub(crate) fn madvise(addr: u64, len: u64, advice: Advice) -> Result<()> {
@@ -162,6 +164,12 @@ pub(crate) fn seal_length(fd: BorrowedFd<'_>) -> Result<()> {
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
     // SAFETY: the descriptor is open; F_ADD_SEALS takes a number.
     done(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) })
+}
+
+/// Takes the lock of an open file, exclusively; EAGAIN where another one has it.
+pub(crate) fn try_lock(fd: BorrowedFd<'_>) -> Result<()> {
+    // SAFETY: the descriptor is open; flock touches no memory.
+    done(unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) })
 }
 
 /// CPUs on which the calling thread may run.

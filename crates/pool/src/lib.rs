@@ -1,1 +1,51 @@
-//! The library a user embeds.
+//! Register as much memory as a host has as RDMA memory regions.
+//!
+//! This is the library to embed. It brings the parts together as one transaction, each step of which is undone when a
+//! later one fails:
+//!
+//! 1. plan ([`plan`]): a function of a request, a device and a host;
+//! 2. map, populate, read the physical layout, predict, register ([`Build`]), chunk by chunk, one chunk being populated
+//!    while another is registered;
+//! 3. hand out keys ([`Pool::keys`]);
+//! 4. deregister, unmap ([`Pool::close`], or drop).
+//!
+//! It names no backend: any [`RegBackend`] will do, that of `hugemr-verbs` on a real host, of `hugemr-sim` in tests, or
+//! your own. It installs no signal handler, never calls `ibv_fork_init`, sets no environment and no limit, prints
+//! nothing and touches no pool of huge pages.
+//!
+//! ```
+//! use hugemr::core::plan::{Pages, PlanRequest, plan};
+//! use hugemr::core::size::{MIB, PageSize};
+//! use hugemr::{Build, core};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = hugemr_sim::open("sim:erdma", &hugemr_sim::Overrides::default())?;
+//! let host = core::host::Host { platform: device.platform().clone(), ..core::host::Host::default() };
+//! let request = PlanRequest::total(8 * MIB).pages(Pages::Only(PageSize::K4));
+//! let plan = plan(&request, core::backend::RegBackend::device(&device), &host)?;
+//!
+//! let pool = Build::new(&plan).build(device)?;
+//! let key = pool.keys().lookup(pool.base() + 4096, 65536)?;
+//! assert_eq!(key.index, 0);
+//! pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod build;
+mod error;
+mod pipeline;
+mod report;
+mod step;
+mod verify;
+
+pub use build::{Build, Pool};
+pub use error::{BuildError, Cause, CheckFailure};
+pub use report::{LayoutProof, MrReport, Report};
+pub use step::{Event, Step};
+pub use verify::{Proof, ProofError, verify};
+
+pub use hugemr_core as core;
+pub use hugemr_core::backend::RegBackend;
+pub use hugemr_core::plan;
+pub use hugemr_host as host;

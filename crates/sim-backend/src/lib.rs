@@ -6,7 +6,7 @@
 //! 2. the [`driver`] builds the page table and the command, with the limits and the length defect of its version;
 //! 3. the device accounts the entries against its budget ([`device`]) and says yes or no.
 //!
-//! [`open`] makes a [`SimDevice`] from a [profile](profile) or a [file](mod@file), and `SimDevice` implements
+//! [`open`] makes a [`SimDevice`] from a [profile] or a [file](mod@file), and `SimDevice` implements
 //! [`RegBackend`](hugemr_core::backend::RegBackend). What the memory looks like physically is said with
 //! [`SimDevice::back`] or with the default layout ([`memory`]); no memory is needed or touched. Failures come on
 //! demand ([`faults`]).

@@ -328,9 +328,9 @@ mod tests {
             page in page(), number in 0u64..1 << 16, other in 0u64..1 << 16, seed: u64,
         ) {
             let at = |number: u64| frame(number << page.shift(), page, seed);
-            prop_assert_eq!(at(number) % page.bytes(), 0);
+            // Even frames only: none has a neighbour.
+            prop_assert_eq!(at(number) % (2 * page.bytes()), 0);
             prop_assert!(at(number) < 1 << 52);
-            prop_assert_ne!(at(number + 1), at(number) + page.bytes());
             prop_assert_eq!(at(number) == at(other), number == other);
         }
 

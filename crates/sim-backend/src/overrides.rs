@@ -111,3 +111,65 @@ pub(crate) fn mlx4_entries(segments: u32, per_segment: u32, kind: Kind) -> Limit
         None => Limit::unlimited(source),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(name: &str) -> Profile {
+        Profile::named(name).expect("a profile")
+    }
+
+    #[test]
+    fn no_override_changes_nothing() {
+        for name in crate::profiles() {
+            let mut changed = profile(name.name);
+            Overrides::default().apply(&mut changed);
+            assert_eq!(changed, profile(name.name));
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_changed_is_also_what_the_device_does() {
+        let exact = |value| Some(Limit::exact(value, Source::new(Kind::Given, "test")));
+        let mut ionic = profile("ionic");
+        ionic.actual_entries = Some(7);
+        assert_eq!(ionic.actual_max_mr_size, Some(u64::MAX));
+        let overrides = Overrides {
+            max_mr_size: exact(4096),
+            entries: exact(9),
+            ..Overrides::default()
+        };
+        overrides.apply(&mut ionic);
+        assert_eq!(
+            (ionic.actual_max_mr_size, ionic.actual_entries),
+            (None, None)
+        );
+        let overrides = Overrides {
+            entries: exact(9),
+            actual_entries: Some(8),
+            ..Overrides::default()
+        };
+        overrides.apply(&mut ionic);
+        assert_eq!(ionic.actual_entries, Some(8));
+    }
+
+    #[test]
+    fn another_kernel_does_not_inherit_what_was_known() {
+        let mut erdma = profile("erdma");
+        erdma.platform.sg_fix = Some(true);
+        let overrides = Overrides {
+            kernel: Some(None),
+            ..Overrides::default()
+        };
+        overrides.apply(&mut erdma);
+        assert_eq!((erdma.platform.kernel, erdma.platform.sg_fix), (None, None));
+    }
+
+    #[test]
+    fn mlx4_beyond_64_bits_is_no_limit() {
+        assert_eq!(mlx4_entries(20, 3, Kind::Given).known(), Some(8_388_608));
+        assert!(mlx4_entries(60, 4, Kind::Given).is_unlimited());
+        assert!(mlx4_entries(u32::MAX, 1, Kind::Given).is_unlimited());
+    }
+}

@@ -238,7 +238,6 @@ fn efa() -> (Device, Platform, Actual) {
             192 * GIB,
             Source::new(Kind::Documented, "max_mr_size in kvcache-ai/Mooncake#1912"),
         ),
-        max_mr: Limit::unknown(Source::new(Kind::Assumed, "max_mr was not reported")),
         entries: Limit::interval(
             24_903_680,
             Some(25_165_823),
@@ -267,7 +266,6 @@ fn ionic() -> (Device, Platform, Actual) {
             2 * GIB,
             Source::new(Kind::Documented, "max_mr_size in kvcache-ai/Mooncake#4168"),
         ),
-        max_mr: Limit::unknown(Source::new(Kind::Assumed, "max_mr was not reported")),
         entries: Limit::exact(
             1 << 20,
             Source::new(

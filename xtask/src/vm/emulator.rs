@@ -21,15 +21,17 @@ pub(crate) struct Emulator {
 }
 
 impl Emulator {
-    /// Starts `program` and waits until it listens. `base`.events and `base`.emulator are its logs.
-    pub(crate) fn start(program: &Path, base: &Path, arguments: &[&str]) -> Result<Self> {
+    /// Starts `program` and waits until it listens. Its logs are `dir/tag.events` and
+    /// `dir/tag.emulator`.
+    pub(crate) fn start(program: &Path, dir: &Path, tag: &str, arguments: &[&str]) -> Result<Self> {
         // Not in the cache: the path of a socket has 107 bytes at most.
         let socket = std::env::temp_dir().join(format!("hugemr-vm-{}.sock", std::process::id()));
-        let events = base.with_extension("events");
+        let events = dir.join(format!("{tag}.events"));
+        fs::create_dir_all(dir)?;
         for old in [&socket, &events] {
             super::cache::remove_tree(old)?;
         }
-        let talk = base.with_extension("emulator");
+        let talk = dir.join(format!("{tag}.emulator"));
         let log = File::create(&talk).with_context(|| format!("create {}", talk.display()))?;
         let mut command = Command::new(program);
         command

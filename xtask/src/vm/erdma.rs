@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::agree;
+use super::agree::{self, Run};
 use super::checks::{self, Choice};
-use super::emulator::{Emulator, Event};
+use super::emulator::Emulator;
 use super::judge::Report;
 use super::lab::{Lab, Spec};
 use super::module::Toolchain;
 use super::modules::{Module, Modules};
 
 /// Held against each other outside the guest: its log and the device's.
-type HostCheck = (&'static str, fn(&str, &[Event]) -> Result<String>);
+type HostCheck = (&'static str, fn(&Run<'_>) -> Result<String>);
 
 /// A guest with an emulated device: what the device has, and what is checked.
 #[derive(Debug)]
@@ -44,12 +44,42 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         host_checks: &[("device-log", agree::device_log)],
     },
     Scenario {
+        name: "erdma-hugemr",
+        script: script!("hugemr.sh"),
+        entries: "3000000",
+        memory_mib: 4096,
+        append: "hugepagesz=1G hugepages=1 huge2m=320",
+        seconds: 300,
+        host_checks: &[("released", agree::released)],
+    },
+    Scenario {
         name: "erdma-old-rule",
         script: script!("erdma-old-rule.sh"),
         entries: "100000",
         memory_mib: 768,
         append: "huge2m=40",
         seconds: 180,
+        host_checks: &[
+            ("device-log", agree::device_log),
+            ("rule-log", agree::rule_log),
+        ],
+    },
+    Scenario {
+        name: "erdma-scale",
+        script: script!("erdma-scale.sh"),
+        entries: "33554431",
+        memory_mib: 512,
+        append: "huge2m=40",
+        seconds: 400,
+        host_checks: &[("device-log", agree::device_log)],
+    },
+    Scenario {
+        name: "erdma-large",
+        script: script!("erdma-large.sh"),
+        entries: "3000000",
+        memory_mib: 8192,
+        append: "hugepagesz=1G hugepages=5",
+        seconds: 400,
         host_checks: &[
             ("device-log", agree::device_log),
             ("rule-log", agree::rule_log),
@@ -67,6 +97,11 @@ const MODULES: &[&str] = &[
 const LATE: &[&str] = &["erdma"];
 
 impl Scenario {
+    /// Whether all that it checks is the command hugemr.
+    pub(crate) fn only_hugemr(&self) -> bool {
+        self.name == "erdma-hugemr"
+    }
+
     /// The checks in the guest and those outside of it.
     pub(crate) fn checks(&self) -> Result<Vec<String>> {
         let mut names = checks::list(self.script)?;
@@ -84,9 +119,7 @@ impl Scenario {
             sabotage: choice.sabotage.clone().filter(|name| !host(name)),
         };
         let (modules, late_modules) = modules(lab)?;
-        let base = lab
-            .cache
-            .path(format!("run/{}-{}", self.name, lab.version.label()));
+        let tag = lab.tag(self.name, choice);
         let device = [
             "--entries",
             self.entries,
@@ -95,11 +128,8 @@ impl Scenario {
             "--qp-blocks",
             "16",
         ];
-        let emulator = Emulator::start(
-            emulator,
-            &base,
-            &[&device[..], &["--flags", "0x28"]].concat(),
-        )?;
+        let device = [&device[..], &["--flags", "0x28"]].concat();
+        let emulator = Emulator::start(emulator, &lab.cache.path("run"), &tag, &device)?;
         let spec = Spec {
             name: self.name,
             script: self.script.to_owned(),
@@ -121,7 +151,12 @@ impl Scenario {
                 // Half of what the device saw is lost.
                 events.truncate(events.len() / 2);
             }
-            report.add(name, check(&end.log, &events));
+            let run = Run {
+                version: lab.version,
+                log: &end.log,
+                events: &events,
+            };
+            report.add(name, check(&run));
         }
         if choice.only.as_ref().is_some_and(host) {
             report

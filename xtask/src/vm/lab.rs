@@ -73,13 +73,19 @@ impl<'a> Lab<'a> {
         })
     }
 
+    /// What the files of a run are named after.
+    pub(crate) fn tag(&self, name: &str, choice: &Choice) -> String {
+        let tag = format!("{name}-{}", self.version.label());
+        match &choice.sabotage {
+            Some(check) => format!("{tag}-sabotage-{check}"),
+            None => tag,
+        }
+    }
+
     /// Boots one guest, and judges what it says about the checks of its script.
     pub(crate) fn run(&self, spec: &Spec<'_>, choice: &Choice) -> Result<(Report, End)> {
         let names = choice.apply(&checks::list(&spec.script)?)?;
-        let mut tag = format!("{}-{}", spec.name, self.version.label());
-        if let Some(name) = &choice.sabotage {
-            tag += &format!("-sabotage-{name}");
-        }
+        let tag = self.tag(spec.name, choice);
         let initramfs = self.cache.path(format!("run/{tag}.cpio"));
         let mut root = Initramfs::new(&self.userland, INIT)?;
         root.modules(&spec.modules, &spec.late_modules);

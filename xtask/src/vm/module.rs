@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::cache::{Cache, output, remove_tree, step, unavailable};
 use super::kernel::{Kernel, Version};
 use super::packages::Apt;
-use super::userland::fingerprint;
+use super::userland::{fingerprint, list_mark};
 
 /// What a kernel build calls besides the compiler.
 const TOOLS: &[&str] = &[
@@ -52,7 +52,7 @@ impl<'a> Toolchain<'a> {
     pub(crate) fn fetch(cache: &'a Cache, version: Version, kernel: &Kernel) -> Result<Self> {
         let release = kernel.release.clone();
         let label = version.label();
-        let name = format!("build-{label}");
+        let name = format!("build-{label}-{}", list_mark(TOOLS));
         let root = if cache.path(&name).exists() {
             cache.path(&name)
         } else {

@@ -43,10 +43,11 @@ impl Userland {
                 ));
             }
         };
-        let root = if cache.path(name).exists() {
-            cache.path(name)
+        let name = format!("{name}-{}", list_mark(PACKAGES));
+        let root = if cache.path(&name).exists() {
+            cache.path(&name)
         } else {
-            Apt::open(cache, suites)?.closure(name, PACKAGES)?
+            Apt::open(cache, suites)?.closure(&name, PACKAGES)?
         };
         Ok(Self { root })
     }
@@ -110,6 +111,12 @@ pub(crate) fn fingerprint(parts: &[&[u8]]) -> u64 {
         hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     }
     hash
+}
+
+/// A short mark of a list of packages: a changed list makes a new folder in the cache.
+pub(crate) fn list_mark(packages: &[&str]) -> String {
+    let parts: Vec<&[u8]> = packages.iter().map(|package| package.as_bytes()).collect();
+    format!("{:08x}", fingerprint(&parts) >> 32)
 }
 
 fn is_static(file: &Path) -> Result<bool> {

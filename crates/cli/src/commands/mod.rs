@@ -1,6 +1,7 @@
 //! One module a command.
 
 pub(crate) mod devices;
+pub(crate) mod diagnose;
 pub(crate) mod generate;
 pub(crate) mod plan;
 pub(crate) mod register;

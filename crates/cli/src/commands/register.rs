@@ -1,45 +1,65 @@
 //! `hugemr register`: plan, memory, registration, keys, release.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use hugemr_core::backend::{Backing, NoMemory, RegBackend};
+use hugemr::{Build, BuildError, Cause, Pool, ProofError};
+use hugemr_core::backend::{NoMemory, RegBackend, VerifyError};
+use hugemr_core::chunks::Chunk;
+use hugemr_core::key_table::KeyTable;
+use hugemr_core::layout::PhysRun;
 use hugemr_core::plan::{Plan, Refusal, Verdict, plan};
 use hugemr_core::registrar::{Options, Registration};
 
 use super::plan::{Asked, ask, refused};
-use super::say;
+use super::{remark, say};
 use crate::args::{MemoryKind, RegisterCommand, SimLayout};
-use crate::device::Opened;
+use crate::device::{self, Opened};
 use crate::exit::{Ended, Exit, Failure};
-use crate::render;
+use crate::progress::Steps;
+use crate::render::register::{self as render, Held, Proved, Released};
+use crate::signals::Watch;
+use crate::{host, json};
 
 /// Where simulated memory begins: an address that a real mapping of that size could have.
 const SIMULATED_BASE: u64 = 0x7e00_0000_0000;
 
 pub(crate) fn run(command: &RegisterCommand) -> Ended {
-    let asked = ask(&command.what)?;
+    let mut asked = ask(&command.what)?;
     let memory = memory_kind(command, &asked.opened)?;
+    if memory == MemoryKind::Real && asked.opened.simulated().is_some() {
+        // Memory of this host on a simulated device: the pools are real, pinning is not.
+        let real = host::read();
+        (asked.host.nodes, asked.host.reserved, asked.host.cgroup) =
+            (real.nodes, real.reserved, real.cgroup);
+    }
     let plan = match plan(&asked.request, &asked.device, &asked.host) {
         Ok(plan) => plan,
         Err(refusal) if command.force => forced(*refusal)?,
         Err(refusal) => return refused(&command.what, &asked.device.name, &refusal),
     };
     if plan.verdict == Verdict::Undecided && command.what.strict {
-        return Err(Failure::usage(
-            "undecided, and --strict refuses: see hugemr plan",
-        ));
+        say(
+            "undecided, and --strict takes that as no: hugemr plan shows which limit is not known",
+        )?;
+        return Ok(Exit::No);
     }
+    let watch = Watch::start()?;
+    let run = Run {
+        command,
+        asked: &asked,
+        plan: &plan,
+        watch: &watch,
+    };
     match memory {
-        MemoryKind::None => simulated(command, &asked, &plan),
-        MemoryKind::Real => Err(Failure::usage("--memory real is not wired yet")),
+        MemoryKind::None => run.without_memory(),
+        MemoryKind::Real => run.with_memory(),
     }
 }
 
 /// The plan inside a refusal.
 fn forced(refusal: Refusal) -> Result<Plan, Failure> {
-    super::remark(&format!(
+    remark(&format!(
         "forced, although it does not fit: {}",
         refusal.text
     ));
@@ -60,60 +80,216 @@ fn memory_kind(command: &RegisterCommand, opened: &Opened) -> Result<MemoryKind,
     }
 }
 
-/// Addresses without memory, on a simulated device.
-fn simulated(command: &RegisterCommand, asked: &Asked, plan: &Plan) -> Ended {
-    let Opened::Simulated(device) = &asked.opened else {
-        return Err(Failure::usage("--memory none: a real device needs memory"));
-    };
-    let page = plan
-        .segments
-        .iter()
-        .map(|s| s.page)
-        .min()
-        .unwrap_or(hugemr_core::size::PageSize::K4);
-    let memory = NoMemory {
-        base: SIMULATED_BASE,
-        len: plan.mapped,
-        page,
-    };
-    if SIMULATED_BASE.checked_add(plan.mapped).is_none() {
-        return Err(Failure::usage(
-            "the size is beyond the address space of a simulated process",
-        ));
-    }
-    let contiguous = command.layout == SimLayout::Contiguous;
-    crate::device::back(device, SIMULATED_BASE, &plan.segments, contiguous)?;
-    register(command, asked, plan, memory)
+/// One run of the command, after the plan.
+struct Run<'a> {
+    command: &'a RegisterCommand,
+    asked: &'a Asked,
+    plan: &'a Plan,
+    watch: &'a Watch,
 }
 
-/// Registers, says what came of it, releases.
-fn register<M: Backing>(command: &RegisterCommand, asked: &Asked, plan: &Plan, memory: M) -> Ended {
-    let backend: Arc<dyn RegBackend> = asked.opened.backend();
-    let threads = command
-        .threads
-        .unwrap_or_else(|| std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN));
-    let start = Instant::now();
-    let options = Options::new().workers(threads);
-    let registration =
-        match Registration::new(backend, memory, &plan.segments, command.access, &options) {
-            Ok(registration) => registration,
-            Err(error) => return Err(render::register::failure(asked, plan, error.failure())),
+impl Run<'_> {
+    /// Addresses without memory, on a simulated device.
+    fn without_memory(&self) -> Ended {
+        let Opened::Simulated(device) = &self.asked.opened else {
+            return Err(Failure::usage("--memory none: a real device needs memory"));
         };
-    let registered = start.elapsed();
-    let report = crate::device::report(&asked.opened);
-    let seen =
-        render::register::registered(command, asked, &registration, report.as_ref(), registered);
-    say(&seen.text)?;
-    let start = Instant::now();
-    let count = registration.len();
-    registration
-        .close()
-        .map_err(|error| Failure::system(format_args!("release failed: {error}")))?;
-    let report = crate::device::report(&asked.opened);
-    say(&render::register::released(
-        count,
-        report.as_ref(),
-        start.elapsed(),
-    ))?;
-    Ok(if seen.as_planned { Exit::Yes } else { Exit::No })
+        if SIMULATED_BASE.checked_add(self.plan.mapped).is_none() {
+            return Err(Failure::usage(
+                "the size is beyond the address space of a simulated process",
+            ));
+        }
+        let smallest = self.plan.segments.iter().map(|s| s.page).min();
+        let page = smallest.unwrap_or(hugemr_core::size::PageSize::K4);
+        let memory = NoMemory {
+            base: SIMULATED_BASE,
+            len: self.plan.mapped,
+            page,
+        };
+        let contiguous = self.command.layout == SimLayout::Contiguous;
+        device::back(device, SIMULATED_BASE, &self.plan.segments, contiguous)?;
+        let steps = Steps::new(self.command.what.json);
+        let progress = |p: &hugemr_core::registrar::Progress| {
+            steps.tell(hugemr::Event::Progress {
+                step: hugemr::Step::Register,
+                done: p.bytes,
+                total: p.total_bytes,
+            });
+        };
+        let threads = self.command.threads.unwrap_or_else(host::threads);
+        let options = Options::new()
+            .workers(threads)
+            .cancel(self.watch.token())
+            .progress(&progress);
+        let start = Instant::now();
+        let backend: Arc<dyn RegBackend> = self.asked.opened.backend();
+        let made = Registration::new(
+            backend,
+            memory,
+            &self.plan.segments,
+            self.command.access,
+            &options,
+        );
+        steps.clear();
+        let registration = made.map_err(|error| {
+            let cause = Cause::Register(error.into_parts().1);
+            self.failed(&BuildError {
+                step: hugemr::Step::Register,
+                cause,
+            })
+        })?;
+        let took = start.elapsed();
+        let keys = registration.keys();
+        self.hold(
+            Held {
+                mrs: registration.mrs().collect(),
+                report: None,
+                took,
+                pools: Vec::new(),
+            },
+            &keys,
+            move || {
+                registration
+                    .close()
+                    .map(|_| ())
+                    .map_err(|error| BuildError {
+                        step: hugemr::Step::Deregister,
+                        cause: Cause::Close(error),
+                    })
+            },
+        )
+    }
+
+    /// Memory of this host.
+    fn with_memory(&self) -> Ended {
+        let pools = host::free_pages();
+        let steps = Steps::new(self.command.what.json);
+        let tell = |event| steps.tell(event);
+        let simulated = self.asked.opened.simulated();
+        let back = |chunk: &Chunk, addr: u64, runs: &[PhysRun]| match simulated {
+            Some(device) => device::back_runs(device, chunk, addr, runs),
+            None => Ok(()),
+        };
+        let mut build = Build::new(self.plan)
+            .access(self.command.access)
+            .threads(self.command.threads.unwrap_or_else(host::threads))
+            .cancel(self.watch.token())
+            .predict_for(&self.asked.host.platform)
+            .before_each(&back)
+            .progress(&tell);
+        if self.command.force {
+            build = build.unchecked();
+        }
+        let start = Instant::now();
+        let built = build.build(self.asked.opened.backend());
+        steps.clear();
+        let pool: Pool<_> = built.map_err(|error| self.failed(&error))?;
+        let took = start.elapsed();
+        let keys = pool.keys();
+        let held = Held {
+            mrs: pool.mrs().collect(),
+            report: Some(pool.report().clone()),
+            took,
+            pools,
+        };
+        self.hold(held, &keys, move || pool.close())
+    }
+
+    /// Everything is registered: prove it, say it, hold it if asked to, release it.
+    fn hold(
+        &self,
+        held: Held,
+        keys: &KeyTable,
+        release: impl FnOnce() -> Result<(), BuildError>,
+    ) -> Ended {
+        let proved = self.prove(keys);
+        let inside = device::report(&self.asked.opened);
+        let seen = render::Seen::of(
+            &self.asked.device.name,
+            self.plan,
+            &held,
+            inside.as_ref(),
+            proved,
+        );
+        let json = self.command.what.json;
+        if json && self.command.hold {
+            json::write(&json::register(&seen, None))?;
+        } else if !json {
+            say(&render::registered(&seen, self.command.all))?;
+        }
+        if self.command.hold {
+            remark("held until SIGINT or SIGTERM; the MRs live in this process and nowhere else");
+            let signal = self.watch.wait();
+            remark(&format!("{signal}: releasing"));
+        }
+        let start = Instant::now();
+        release().map_err(|error| self.failed(&error))?;
+        let released = Released {
+            mrs: held.mrs.len() as u64,
+            took: start.elapsed(),
+            inside: device::report(&self.asked.opened).map(|inside| (inside.count, inside.entries)),
+            pools: pools_after(&held),
+        };
+        if json {
+            json::write(&json::register(&seen, Some(&released)))?;
+        } else {
+            say(&render::released(&released))?;
+        }
+        Ok(if seen.as_planned { Exit::Yes } else { Exit::No })
+    }
+
+    /// The proof by moving data, where it was asked for.
+    fn prove(&self, keys: &KeyTable) -> Proved {
+        if !self.command.verify {
+            return Proved::NotAsked;
+        }
+        let Some(backend) = self.asked.opened.verifier() else {
+            return Proved::Impossible("a simulated device moves no data".to_owned());
+        };
+        let start = Instant::now();
+        match hugemr::verify(backend, keys, |_| {}) {
+            Ok(proof) => Proved::Yes(proof, start.elapsed()),
+            Err(ProofError::Transfer {
+                source: error @ VerifyError::NoLoopback { .. },
+                ..
+            }) => Proved::Impossible(error.to_string()),
+            Err(error) => {
+                let mut text = error.to_string();
+                for cause in device::sources(&error) {
+                    text = format!("{text}: {cause}");
+                }
+                Proved::No(text)
+            }
+        }
+    }
+
+    fn failed(&self, error: &BuildError) -> Failure {
+        let mut failure = render::failure(self.asked, self.plan, error);
+        if let Some(signal) = self.watch.seen() {
+            failure.more.push(format!("stopped by {signal}"));
+        }
+        failure
+    }
+}
+
+/// Pools whose free pages were counted before, with what is free now. A moment of grace: the kernel frees a large mapping
+/// page by page, and other programs change the pools too.
+fn pools_after(held: &Held) -> Vec<(hugemr_core::size::PageSize, u64, u64)> {
+    let deadline = Instant::now() + Duration::from_millis(200);
+    loop {
+        let now = host::free_pages();
+        let list: Vec<_> = held
+            .pools
+            .iter()
+            .filter_map(|(page, before)| {
+                let after = now.iter().find(|(p, _)| p == page)?.1;
+                Some((*page, *before, after))
+            })
+            .collect();
+        let same = list.iter().all(|(_, before, after)| before == after);
+        if same || Instant::now() > deadline {
+            return list;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

@@ -2,9 +2,13 @@
 //! goes; new fields may come at any time. Sizes are bytes, addresses are hex strings (they may exceed 2^53), every limit
 //! has its source. `docs/json.md` describes the fields.
 
+mod diagnosis;
 mod plan;
+mod register;
 
+pub(crate) use diagnosis::diagnosis;
 pub(crate) use plan::{PlanDocument, RefusalDocument, limit};
+pub(crate) use register::register;
 
 use serde::Serialize;
 

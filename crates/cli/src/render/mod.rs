@@ -1,5 +1,6 @@
 //! Answers as text: the answer first, the reason second, the way out last.
 
+pub(crate) mod diagnosis;
 mod plan;
 mod refusal;
 pub(crate) mod register;

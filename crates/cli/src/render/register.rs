@@ -1,139 +1,356 @@
 //! What became of a registration.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use hugemr_core::backend::{Backing, RegBackend};
-use hugemr_core::plan::Plan;
-use hugemr_core::registrar::{Mr, RegisterFailure, Registration};
-use hugemr_core::size::{Bytes, Grouped};
+use hugemr::{BuildError, Cause, LayoutProof, Proof, Report};
+use hugemr_core::diagnose::{BackingPages, Evidence, diagnose};
+use hugemr_core::errno::Errno;
+use hugemr_core::plan::{Plan, Resource};
+use hugemr_core::registrar::{Mr, RegisterCause, RegisterFailure};
+use hugemr_core::size::{Bytes, Grouped, PageSize};
 
-use super::{table, words};
-use crate::args::RegisterCommand;
+use super::{diagnosis, table, words};
 use crate::commands::plan::Asked;
-use crate::device::Inside;
+use crate::device::{Arrived, Inside};
 use crate::exit::Failure;
 
-/// The answer, and whether everything came as planned.
+/// What is held, as the command got it.
+pub(crate) struct Held {
+    pub(crate) mrs: Vec<Mr>,
+    /// Where there is memory behind it.
+    pub(crate) report: Option<Report>,
+    /// Mapping, populating and registering together.
+    pub(crate) took: Duration,
+    /// Free huge pages before.
+    pub(crate) pools: Vec<(PageSize, u64)>,
+}
+
+/// The proof by moving data.
+pub(crate) enum Proved {
+    NotAsked,
+    Yes(Proof, Duration),
+    Impossible(String),
+    No(String),
+}
+
+/// One MR as planned, predicted and arrived.
+pub(crate) struct Row {
+    pub(crate) mr: Mr,
+    pub(crate) predicted: Option<hugemr_core::layout::Prediction>,
+    pub(crate) arrived: Option<Arrived>,
+}
+
+/// What there is to say of a registration that stands.
 pub(crate) struct Seen {
-    pub(crate) text: String,
+    pub(crate) device: String,
+    pub(crate) bytes: u64,
+    pub(crate) rows: Vec<Row>,
+    /// Entries: read from the device object, or predicted from the physical layout.
+    pub(crate) entries: Option<(u64, &'static str)>,
+    pub(crate) proved: Proved,
+    pub(crate) report: Option<Report>,
+    pub(crate) took: Duration,
+    /// No MR is other than it should be.
     pub(crate) as_planned: bool,
 }
 
-pub(crate) fn registered<M: Backing>(
-    command: &RegisterCommand,
-    asked: &Asked,
-    registration: &Registration<Arc<dyn RegBackend>, M>,
-    inside: Option<&Inside>,
-    took: Duration,
-) -> Seen {
-    let mrs: Vec<Mr> = registration.mrs().collect();
-    let mut as_planned = true;
-    let mut lines = vec![headline(asked, registration.bytes(), &mrs, inside)];
-    let shown = |i: usize| command.all || i == 0 || i + 1 == mrs.len();
-    let mut rows = Vec::new();
-    for (i, mr) in mrs.iter().enumerate().filter(|(i, _)| shown(*i)) {
-        let arrived = inside.and_then(|inside| inside.mrs.get(i));
-        let (page, entries) = arrived.map_or_else(
-            || (mr.chunk.page.to_string(), "-".to_owned()),
-            |a| (a.page.to_string(), Grouped(a.entries).to_string()),
-        );
-        rows.push(vec![
-            mr.chunk.index.to_string(),
-            format!("{:#x}", mr.addr),
-            Bytes(mr.chunk.len).to_string(),
-            format!("{:#010x}/{:#010x}", mr.mr.lkey.0, mr.mr.rkey.0),
-            page,
+impl Seen {
+    pub(crate) fn of(
+        device: &str,
+        plan: &Plan,
+        held: &Held,
+        inside: Option<&Inside>,
+        proved: Proved,
+    ) -> Self {
+        let rows: Vec<Row> = held
+            .mrs
+            .iter()
+            .enumerate()
+            .map(|(i, mr)| Row {
+                mr: *mr,
+                predicted: held.report.as_ref().and_then(|r| r.mrs.get(i)?.predicted),
+                arrived: inside.and_then(|inside| inside.mrs.get(i).copied()),
+            })
+            .collect();
+        let entries = inside
+            .map(|inside| (inside.entries, "read from the device object"))
+            .or_else(|| {
+                let predicted = held.report.as_ref()?.entries()?;
+                Some((predicted, "predicted from the physical layout"))
+            });
+        let as_planned = !matches!(proved, Proved::No(_))
+            && rows
+                .iter()
+                .all(|row| row.length_arrived() && row.as_predicted());
+        Self {
+            device: device.to_owned(),
+            bytes: plan.mapped,
+            rows,
             entries,
-        ]);
-    }
-    lines.push(table(
-        &["MR", "address", "length", "lkey/rkey", "page", "entries"],
-        &rows,
-    ));
-    if mrs.len() > rows.len() {
-        lines.push(format!(
-            "  ({} more: --all)",
-            Grouped((mrs.len() - rows.len()) as u64)
-        ));
-    }
-    if let Some(inside) = inside {
-        let wrong: Vec<_> = inside.mrs.iter().filter(|a| a.wire_len != a.len).collect();
-        if let Some(first) = wrong.first() {
-            as_planned = false;
-            lines.push(format!(
-                "WRONG LENGTH: {} of {} MRs reached the device cut, though every call succeeded: {} asked for, {} arrived",
-                wrong.len(),
-                mrs.len(),
-                Bytes(first.len),
-                Bytes(first.wire_len)
-            ));
-            lines.push(
-                "  transfers beyond the length that arrived would fail; do not use these MRs"
-                    .to_owned(),
-            );
+            proved,
+            report: held.report.clone(),
+            took: held.took,
+            as_planned,
         }
-    }
-    lines.push(format!("  time register {}", seconds(took)));
-    Seen {
-        text: lines.join("\n"),
-        as_planned,
     }
 }
 
-fn headline(asked: &Asked, bytes: u64, mrs: &[Mr], inside: Option<&Inside>) -> String {
-    let count = Grouped(mrs.len() as u64);
-    let word = if mrs.len() == 1 { "MR" } else { "MRs" };
+impl Row {
+    fn length_arrived(&self) -> bool {
+        self.arrived.is_none_or(|a| a.wire_len == a.len)
+    }
+
+    fn as_predicted(&self) -> bool {
+        match (self.predicted, self.arrived) {
+            (Some(p), Some(a)) => {
+                (p.page, p.entries, p.wire_len) == (a.page, a.entries, a.wire_len)
+            }
+            _ => true,
+        }
+    }
+
+    /// Page size and entries: as arrived, else as predicted.
+    pub(crate) fn page_and_entries(&self) -> Option<(PageSize, u64)> {
+        self.arrived
+            .map(|a| (a.page, a.entries))
+            .or_else(|| self.predicted.map(|p| (p.page, p.entries)))
+    }
+}
+
+pub(crate) fn registered(seen: &Seen, all: bool) -> String {
+    let mut lines = vec![headline(seen)];
+    lines.push(mr_table(seen, all));
+    let cut: Vec<&Row> = seen
+        .rows
+        .iter()
+        .filter(|row| !row.length_arrived())
+        .collect();
+    if let Some(a) = cut.first().and_then(|row| row.arrived) {
+        lines.push(format!(
+            "WRONG LENGTH: {} of {} MRs reached the device cut, though every call succeeded: {} asked for, {} arrived",
+            cut.len(),
+            seen.rows.len(),
+            Bytes(a.len),
+            Bytes(a.wire_len)
+        ));
+        lines.push(
+            "  transfers beyond the length that arrived would fail; do not use these MRs"
+                .to_owned(),
+        );
+    }
+    let off = seen.rows.iter().filter(|row| !row.as_predicted()).count();
+    if off > 0 {
+        lines.push(format!(
+            "NOT AS PREDICTED: {off} of {} MRs (--all)",
+            seen.rows.len()
+        ));
+    }
+    lines.extend(proved(&seen.proved));
+    lines.push(times(seen));
+    lines.join("\n")
+}
+
+fn headline(seen: &Seen) -> String {
+    let count = Grouped(seen.rows.len() as u64);
+    let word = if seen.rows.len() == 1 { "MR" } else { "MRs" };
     let mut line = format!(
         "registered {} on {}: {count} {word}",
-        Bytes(bytes),
-        asked.device.name
+        Bytes(seen.bytes),
+        seen.device
     );
-    if let Some(inside) = inside {
-        let mut pages: Vec<_> = inside.mrs.iter().map(|mr| mr.page).collect();
-        pages.sort_unstable();
-        pages.dedup();
-        let pages: Vec<String> = pages.iter().map(ToString::to_string).collect();
+    let mut pages: Vec<PageSize> = seen
+        .rows
+        .iter()
+        .filter_map(Row::page_and_entries)
+        .map(|(page, _)| page)
+        .collect();
+    pages.sort_unstable();
+    pages.dedup();
+    let pages: Vec<String> = pages.iter().map(ToString::to_string).collect();
+    if let Some((entries, how)) = seen.entries {
         line.push_str(&format!(
-            ", page size {} and {} entries (read from the device object)",
+            ", page size {}, {} entries ({how})",
             pages.join(" and "),
-            Grouped(inside.entries)
+            Grouped(entries)
         ));
+    }
+    if let Some(Report {
+        layout: LayoutProof::NotRead(why),
+        ..
+    }) = &seen.report
+    {
+        line.push_str(&format!("\n  page size not proved: {why}"));
     }
     line
 }
 
-pub(crate) fn released(count: usize, inside: Option<&Inside>, took: Duration) -> String {
+fn mr_table(seen: &Seen, all: bool) -> String {
+    let predicted = seen
+        .rows
+        .iter()
+        .any(|row| row.predicted.is_some() && row.arrived.is_some());
+    let shown = |i: usize| all || i == 0 || i + 1 == seen.rows.len();
+    let mut rows = Vec::new();
+    for (_, row) in seen.rows.iter().enumerate().filter(|(i, _)| shown(*i)) {
+        let (page, entries) = row.page_and_entries().map_or_else(
+            || (row.mr.chunk.page.to_string(), "-".to_owned()),
+            |(page, entries)| (page.to_string(), Grouped(entries).to_string()),
+        );
+        let mut cells = vec![
+            row.mr.chunk.index.to_string(),
+            format!("{:#x}", row.mr.addr),
+            Bytes(row.mr.chunk.len).to_string(),
+            format!("{:#010x}/{:#010x}", row.mr.mr.lkey.0, row.mr.mr.rkey.0),
+            page,
+            entries,
+        ];
+        if predicted {
+            let text = row.predicted.map_or_else(
+                || "-".to_owned(),
+                |p| format!("{}, {}", p.page, Grouped(p.entries)),
+            );
+            cells.push(text);
+        }
+        rows.push(cells);
+    }
+    let mut head = vec!["MR", "address", "length", "lkey/rkey", "page", "entries"];
+    if predicted {
+        head.push("predicted");
+    }
+    let mut text = table(&head, &rows);
+    if seen.rows.len() > rows.len() {
+        let more = Grouped((seen.rows.len() - rows.len()) as u64);
+        text.push_str(&format!("\n  ({more} more: --all)"));
+    }
+    text
+}
+
+fn proved(proved: &Proved) -> Option<String> {
+    match proved {
+        Proved::NotAsked => None,
+        Proved::Yes(proof, took) => Some(format!(
+            "proved: RDMA write and read at both ends of {} MRs and across {} borders, {}",
+            proof.mrs,
+            proof.borders,
+            seconds(*took)
+        )),
+        Proved::Impossible(why) => Some(format!("not proved by moving data: {why}")),
+        Proved::No(why) => Some(format!("PROOF FAILED: {why}")),
+    }
+}
+
+fn times(seen: &Seen) -> String {
+    match &seen.report {
+        Some(report) => format!(
+            "  time populate {}, register {} (overlapped), total {}; {} threads",
+            seconds(report.populate),
+            seconds(report.register),
+            seconds(seen.took),
+            report.threads
+        ),
+        None => format!("  time register {}", seconds(seen.took)),
+    }
+}
+
+/// What is left after the release.
+pub(crate) struct Released {
+    pub(crate) mrs: u64,
+    pub(crate) took: Duration,
+    /// MRs and entries that the device object still holds.
+    pub(crate) inside: Option<(u64, u64)>,
+    /// Page size, free before, free after.
+    pub(crate) pools: Vec<(PageSize, u64, u64)>,
+}
+
+pub(crate) fn released(released: &Released) -> String {
+    let word = if released.mrs == 1 { "MR" } else { "MRs" };
     let mut line = format!(
-        "released: {} MRs in {}",
-        Grouped(count as u64),
-        seconds(took)
+        "released: {} {word} in {}",
+        Grouped(released.mrs),
+        seconds(released.took)
     );
-    if let Some(inside) = inside {
+    if let Some((mrs, entries)) = released.inside {
         line.push_str(&format!(
             "; the device object holds {} MRs and {} entries of ours",
-            Grouped(inside.count),
-            Grouped(inside.entries)
+            Grouped(mrs),
+            Grouped(entries)
         ));
+    }
+    for (page, before, after) in &released.pools {
+        let (b, a) = (Grouped(*before), Grouped(*after));
+        line.push_str(&if before == after {
+            format!("\n  pool {page}: {a} pages free, as before")
+        } else {
+            format!("\n  pool {page}: {a} pages free, {b} before (others use it too)")
+        });
     }
     line
 }
 
 /// A registration that failed and was rolled back, with its diagnosis.
-pub(crate) fn failure(asked: &Asked, plan: &Plan, failure: &RegisterFailure) -> Failure {
-    let mut out = Failure::system(format_args!("on {}: {failure}", asked.device.name));
-    for cause in crate::device::sources(failure) {
-        out.more.push(format!("because {cause}"));
+pub(crate) fn failure(asked: &Asked, plan: &Plan, error: &BuildError) -> Failure {
+    let mut out = match &error.cause {
+        Cause::Register(failure) => {
+            Failure::system(format_args!("on {}: {failure}", asked.device.name))
+        }
+        cause => Failure::system(format_args!("{} failed: {cause}", error.step)),
+    };
+    match &error.cause {
+        Cause::Register(failure) => {
+            out.more.extend(
+                crate::device::sources(failure)
+                    .into_iter()
+                    .map(|c| format!("because {c}")),
+            );
+            out.more
+                .push(format!("planned: {}", words::mrs(&plan.segments)));
+            if let Some(evidence) = evidence(asked, plan, failure) {
+                let said = diagnosis::short(&diagnose(&evidence));
+                out.more.extend(said.lines().map(str::to_owned));
+            }
+        }
+        cause => {
+            out.more.extend(
+                crate::device::sources(cause)
+                    .into_iter()
+                    .map(|c| format!("because {c}")),
+            );
+        }
     }
-    out.more.push(format!(
-        "{} of {} MRs stood; rollback: {}",
-        Grouped(failure.stood()),
-        Grouped(plan.mrs),
-        failure.rollback()
-    ));
-    out.more
-        .push(format!("planned: {}", words::mrs(&plan.segments)));
     out
+}
+
+/// What a failed `ibv_reg_mr` tells, with what the plan knows.
+fn evidence(asked: &Asked, plan: &Plan, failure: &RegisterFailure) -> Option<Evidence> {
+    let RegisterCause::Verb(error) = failure.cause() else {
+        return None;
+    };
+    let mut evidence = Evidence::of_errno(error.errno, asked.device.family)
+        .on_device(&asked.device)
+        .on_host(&asked.host);
+    evidence.length = failure.span().map(|span| span.len);
+    let planned = failure.span().map(|span| span.page);
+    evidence.backing = planned.map(BackingPages::Of);
+    if let Some((best, worst)) = plan.check(Resource::EntriesPerMr).map(|check| check.need) {
+        let stood = failure.stood();
+        let (low, high) = asked.device.used.entries;
+        evidence.entries_used = Some((low + best * stood, high.map(|high| high + worst * stood)));
+        if best == worst {
+            evidence.effective_page = planned.filter(|page| {
+                evidence
+                    .length
+                    .is_some_and(|len| page.pages_for(len) == best)
+            });
+        }
+    }
+    if let Some(page) = crate::device::refused_page(&asked.opened) {
+        evidence.effective_page = Some(page);
+    }
+    // A simulated device counts nothing but what it is told: its process pins nothing.
+    if asked.opened.simulated().is_some() && error.errno != Errno::ENOMEM {
+        evidence.memlock = None;
+    }
+    Some(evidence)
 }
 
 /// `0.53 s`, `12 ms`, `85 us`.

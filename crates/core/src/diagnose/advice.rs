@@ -11,16 +11,20 @@ pub(super) fn decide(cause: Cause, e: &Evidence) -> Option<String> {
         .pid
         .map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
     let device = e.device.as_deref().unwrap_or("DEVICE");
-    let smaps = format!("grep -E '^[0-9a-f]+-|KernelPageSize|Rss' /proc/{pid}/smaps");
+    let smaps =
+        format!("grep -E '^[0-9a-f]+-|^Size|KernelPageSize|AnonHugePages' /proc/{pid}/smaps");
     let dmesg = |what: &str| format!("dmesg | grep -iE '{what}'");
     let text = match cause {
-        TableFull => format!("{smaps} | grep -c 'KernelPageSize: *4 kB'"),
+        TableFull => smaps,
         SmallPages => "hugemr plan SIZE --explain, and a kretprobe on ib_umem_find_best_pgsz".to_owned(),
         LeakedMrs | MrCount => format!("rdma resource show mr dev {device}"),
         MaxMrSize => format!("ibv_devinfo -v -d {device} | grep max_mr_size"),
         LengthZero => format!("strace -f -e trace=ioctl,write -p {pid}"),
         PerMrTable => dmesg("erdma|order:|page allocation failure"),
         DeviceRefusal => dmesg("erdma|efa|ionic|mlx|hns"),
+        CommandTimeout | CommandQueueDead if e.may_be_erdma() => format!(
+            "grep . /sys/class/infiniband/{device}/ports/1/hw_counters/cmdq_*_cnt (vendor's driver; submitted above comp at rest: a command was not answered)"
+        ),
         CommandTimeout | CommandQueueDead => dmesg("cmdq|timeout|timed out"),
         CommandSlots => format!("ls /proc/{pid}/task | wc -l"),
         DeviceGone => "rdma link; dmesg | tail -50".to_owned(),
@@ -149,32 +153,39 @@ pub(super) fn fix(cause: Cause, e: &Evidence, numbers: Option<&Arithmetic>) -> S
 }
 
 fn larger_pages(e: &Evidence, numbers: Option<&Arithmetic>) -> String {
-    let at = |page: PageSize, entries: u64| format!("{} at {page}", Grouped(entries));
     if e.memory == Some(MemoryKind::Gpu) {
         let text = "a newer OFED and driver, so that GPU memory gets 64 KiB pages";
-        return match numbers {
-            Some(n) => format!(
-                "{text}: {} instead of {}",
-                at(PageSize::K64, n.entries_64k),
-                at(PageSize::K4, n.entries_4k)
-            ),
-            None => text.to_owned(),
-        };
+        return numbers.map_or_else(
+            || text.to_owned(),
+            |n| {
+                let (large, small) = (Grouped(n.entries_64k), Grouped(n.entries_4k));
+                format!("{text}: {large} entries instead of {small} at 4 KiB")
+            },
+        );
     }
-    let huge_already =
-        e.is_huge() == Some(true) && e.effective_page.is_none_or(|page| page > PageSize::K64);
-    if huge_already {
+    let fine = e.effective_page.is_none_or(|page| page > PageSize::K64);
+    if e.is_huge() == Some(true) && fine {
         return "free other MRs of the device, or use 1 GiB pages where the driver sends whole lengths".to_owned();
     }
     let text = "map the memory on 2 MiB huge pages";
-    match numbers {
-        Some(n) => format!(
-            "{text}: {} entries, {} (hugemr plan {} --pages 2MiB)",
-            at(PageSize::K4, n.entries_4k),
-            at(PageSize::M2, n.entries_2m),
-            n.length
-        ),
-        None => format!("{text} (hugemr plan SIZE --pages 2MiB)"),
+    numbers.map_or_else(
+        || format!("{text} (hugemr plan SIZE --pages 2MiB)"),
+        |n| {
+            let (large, small) = (Grouped(n.entries_2m), Grouped(n.entries_4k));
+            let size = argument(n.length);
+            format!("{text}: {large} entries instead of {small} at 4 KiB (hugemr plan {size} --pages 2MiB)")
+        },
+    )
+}
+
+/// A size as a command takes it: `97GiB`, or plain bytes.
+fn argument(bytes: u64) -> String {
+    let text = Bytes(bytes).to_string();
+    match text.split_once(' ') {
+        Some((number, unit)) if unit.ends_with("iB") && !unit.contains(' ') => {
+            format!("{number}{unit}")
+        }
+        _ => bytes.to_string(),
     }
 }
 
@@ -183,9 +194,10 @@ fn split(e: &Evidence) -> String {
     match (e.length, limit) {
         (Some(len), Some(limit)) if limit > 0 && len > limit => {
             format!(
-                "split it into {} MRs of at most {} (hugemr plan {len})",
+                "split it into {} MRs of at most {} (hugemr plan {})",
                 len.div_ceil(limit),
-                Bytes(limit)
+                Bytes(limit),
+                argument(len)
             )
         }
         _ => "split it into MRs of at most max_mr_size (hugemr plan SIZE)".to_owned(),

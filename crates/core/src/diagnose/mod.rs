@@ -8,6 +8,7 @@
 mod advice;
 mod cause;
 mod evidence;
+pub mod logs;
 mod table;
 mod weigh;
 
@@ -137,8 +138,12 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
         op,
         errno: evidence.errno,
     };
+    // A registration that failed for an untold reason can have any cause: only a success can be silently wrong.
+    let untold =
+        op == Operation::RegMr && evidence.errno.is_none() && evidence.failed == Some(true);
     let mut weighed: Vec<(Cause, Scale)> = table::candidates(op, evidence.errno, evidence.family)
         .into_iter()
+        .filter(|_| !untold)
         .map(|cause| (cause, weigh::weigh(cause, &case)))
         .collect();
     drop_orphans(&mut weighed);
@@ -304,9 +309,16 @@ fn summary(case: &Case<'_>, nothing: bool) -> String {
         .family
         .map_or_else(String::new, |family| format!(" on {}", family.name()));
     match e.errno {
+        None if nothing && e.failed == Some(true) => {
+            format!(
+                "{} failed, and the errno is not known: cannot tell",
+                case.op
+            )
+        }
         None if nothing => {
             "no errno, and nothing that is known to go wrong silently: cannot tell".to_owned()
         }
+        None if e.failed == Some(true) => format!("{} failed without an errno", case.op),
         None => format!(
             "no errno: {} can succeed and be wrong all the same",
             case.op

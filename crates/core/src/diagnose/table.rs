@@ -81,6 +81,8 @@ const TABLE: &[(Operation, Errno, Who, &[Cause])] = &[
     (RegMr, Errno::ETIMEDOUT, Not(ERDMA), &[CommandTimeout]),
     (RegMr, Errno::ENODEV, Only(ERDMA), &[CommandQueueDead]),
     (RegMr, Errno::ENODEV, All, &[DeviceGone]),
+    // mlx5 without a free key: kvcache-ai/Mooncake#1765.
+    (RegMr, Errno::EAGAIN, Only(Family::Other), &[MrCount]),
     (RegMr, Errno::EAGAIN, All, &[RdmaCgroup]),
     (RegMr, Errno::EOVERFLOW, All, &[IommuPadding]),
     (RegMr, Errno::EINTR, All, &[Interrupted]),
@@ -145,6 +147,7 @@ const TABLE: &[(Operation, Errno, Who, &[Cause])] = &[
 const SILENT: &[(Operation, &[Cause])] = &[
     (RegMr, &[WrongLength]),
     (Transfer, &[WrongLength, TruncatedMr, AccessFlags]),
+    (Open, &[MissingProvider, DeviceFile]),
 ];
 
 /// The families that may be meant.

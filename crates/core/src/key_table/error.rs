@@ -10,7 +10,7 @@ pub enum TableError {
     #[error("a key table needs one MR at least")]
     NoMr,
     /// More MRs than a table can number.
-    #[error("{0} MRs are more than a key table can hold (2^32 - 1)")]
+    #[error("{0} MRs are more than a key table can hold (2^30 - 1)")]
     TooMany(usize),
     /// Length 0.
     #[error("MR {index} has length 0")]

@@ -8,10 +8,27 @@
 //!   which of its bytes no MR holds.
 //! - [`split`](KeyTable::split) cuts a range that crosses MRs into one part for each, without allocating.
 //!
+//! ```
+//! use hugemr_core::backend::{Lkey, Rkey};
+//! use hugemr_core::key_table::{Entry, KeyTable, LookupError};
+//!
+//! let mr = |addr, key| Entry { addr, len: 0x1000, lkey: Lkey(key), rkey: Rkey(key) };
+//! let keys = KeyTable::new([mr(0x1000, 7), mr(0x2000, 8)])?;
+//! assert_eq!(keys.lookup(0x1800, 0x800)?.rkey, Rkey(7));
+//! assert_eq!(keys.lookup(0x1800, 0x900), Err(LookupError::Crosses { first: 0, last: 1 }));
+//! let parts = keys.split(0x1800, 0x900)?.map(|part| (part.addr, part.len, part.lkey.0));
+//! assert!(parts.eq([(0x1800, 0x800, 7), (0x2000, 0x100, 8)]));
+//!
+//! let peer = KeyTable::import(&keys.export())?;
+//! assert_eq!(peer.lookup(0x2000, 1)?.rkey, Rkey(8));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Ranges are never added up with wrapping: the last byte is what is compared, so a range may end at 2^64 itself.
 //!
 //! *Invariant*: entries are sorted, not empty, do not wrap and do not overlap; every constructor proves it.
 
+mod buckets;
 mod error;
 mod export;
 mod index;
@@ -25,6 +42,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::{Lkey, Rkey};
+use buckets::MOST_MRS;
 use index::Index;
 
 /// One MR on the way into a table.
@@ -134,7 +152,8 @@ impl<L: Copy> KeyTable<L> {
     /// # Errors
     /// The range is empty or goes beyond 2^64, crosses MRs (then [`split`](Self::split) it), or has bytes that no
     /// MR holds. Missing bytes are reported before crossed borders.
-    #[inline]
+    // Left to itself the compiler makes a call of it, and the answer goes through memory: 6 ns instead of 2.
+    #[inline(always)]
     pub fn lookup(&self, addr: u64, len: u64) -> Result<Key<L>, LookupError> {
         let table = &*self.inner;
         let offset = addr.wrapping_sub(table.base);
@@ -250,7 +269,7 @@ impl<L> fmt::Debug for KeyTable<L> {
 
 /// Checks the entries and finds the stretches without a gap.
 fn runs<L: Copy>(entries: &[Entry<L>]) -> Result<Vec<Run>, TableError> {
-    if u32::try_from(entries.len()).is_err() {
+    if entries.len() > MOST_MRS {
         return Err(TableError::TooMany(entries.len()));
     }
     let mut runs: Vec<Run> = Vec::new();

@@ -46,7 +46,7 @@ impl Header {
 }
 
 /// A request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Limits and capabilities.
     QueryDevice,

@@ -51,6 +51,9 @@ pub enum ServeError {
 struct Peer {
     stream: UnixStream,
     inbox: Inbox,
+    /// It has sent a whole message: it is a machine, and its end is ours. Before that it may be anybody, such
+    /// as another emulator that looks whether the socket is alive.
+    known: bool,
 }
 
 struct ControlPeer {
@@ -99,7 +102,7 @@ impl Server {
     pub fn run(mut self, stop: impl AsFd) -> Result<(Ending, Totals), ServeError> {
         self.flush_events();
         let ending = self.serve(stop.as_fd());
-        if self.peer.take().is_some() {
+        if self.peer.take().is_some_and(|peer| peer.known) {
             let reason = match &ending {
                 Ok(Ending::Disconnected) => "closed".into(),
                 Ok(Ending::Stopped) => "stopped".into(),
@@ -188,8 +191,8 @@ impl Server {
             self.peer = Some(Peer {
                 stream,
                 inbox: Inbox::default(),
+                known: false,
             });
-            self.log.write(self.started.elapsed(), &Event::Connect);
         }
         Ok(())
     }
@@ -200,16 +203,20 @@ impl Server {
             let Some(peer) = &mut self.peer else {
                 return Ok(false);
             };
-            match peer.inbox.receive(&peer.stream)? {
-                Received::Closed => return Ok(true),
-                Received::Pending => {
-                    if !readable_now(&peer.stream) {
-                        return Ok(false);
-                    }
+            match peer.inbox.receive(&peer.stream) {
+                Ok(Received::Closed) | Err(_) if !peer.known => {
+                    self.peer = None;
+                    return Ok(false);
                 }
-                Received::Message(message) => {
-                    let reply = self.session.handle(message);
-                    if let Some(bytes) = reply {
+                Ok(Received::Closed) => return Ok(true),
+                Ok(Received::Pending) if readable_now(&peer.stream) => {}
+                Ok(Received::Pending) => return Ok(false),
+                Ok(Received::Message(message)) => {
+                    if !peer.known {
+                        peer.known = true;
+                        self.log.write(self.started.elapsed(), &Event::Connect);
+                    }
+                    if let Some(bytes) = self.session.handle(message) {
                         match (&peer.stream).write_all(&bytes) {
                             Ok(()) => {}
                             Err(e) if is_gone(&e) => return Ok(true),
@@ -218,6 +225,7 @@ impl Server {
                     }
                     self.flush_events();
                 }
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(false)

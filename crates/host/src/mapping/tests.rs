@@ -310,3 +310,55 @@ fn a_node_that_is_not_there() {
             })
     ));
 }
+
+#[test]
+fn private_memory_is_kept_out_of_children() {
+    let flags = |kind, len| {
+        let memory = MapRequest::new(kind, len).map(&real()).unwrap();
+        let vmas = crate::smaps::range(&real(), memory.base(), len).unwrap();
+        vmas[0]
+            .flags
+            .split(' ')
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let has = |flags: &[String], flag: &str| flags.iter().any(|f| f == flag);
+    let base = flags(Kind::Base, MIB);
+    assert!(has(&base, "dc") && !has(&base, "hg"), "{base:?}");
+    let shared = flags(Kind::Memfd(PageSize::K4), MIB);
+    assert!(has(&shared, "sh") && !has(&shared, "dc"), "{shared:?}");
+    if let Ok(memory) = MapRequest::new(Kind::Thp, 4 * MIB).map(&real()) {
+        assert!(memory.base().is_multiple_of(memory.page().bytes()));
+        let vmas = crate::smaps::range(&real(), memory.base(), memory.len()).unwrap();
+        assert!(
+            vmas[0].flags.contains("dc") && vmas[0].flags.contains("hg"),
+            "{vmas:?}"
+        );
+    }
+}
+
+/// Many threads map and unmap around each other: nobody's memory is replaced, nobody fails.
+#[test]
+fn places_are_never_taken_from_others() {
+    std::thread::scope(|scope| {
+        for n in 0..8u8 {
+            scope.spawn(move || {
+                for _ in 0..50 {
+                    let memory = MapRequest::new(Kind::Base, 64 << 10)
+                        .then(Kind::Memfd(PageSize::K4), 64 << 10)
+                        .then(Kind::Base, 64 << 10)
+                        .align(MIB)
+                        .map(&real())
+                        .unwrap();
+                    for offset in [0, 64 << 10, 128 << 10] {
+                        poke(&memory, offset, n);
+                    }
+                    std::thread::yield_now();
+                    for offset in [0, 64 << 10, 128 << 10] {
+                        assert_eq!(peek(&memory, offset), n);
+                    }
+                }
+            });
+        }
+    });
+}

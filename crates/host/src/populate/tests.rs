@@ -107,12 +107,12 @@ fn what_others_write_meanwhile_is_kept() {
         let word = unsafe { AtomicU32::from_ptr(memory.as_ptr().cast()) };
         let steps = 100_000;
         thread::scope(|scope| {
-            scope.spawn(|| {
+            let count = scope.spawn(|| {
                 for _ in 0..steps {
                     word.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            while word.load(Ordering::Relaxed) < steps {
+            while !count.is_finished() {
                 Populate::new().road(road).all(&memory).unwrap();
             }
         });
@@ -355,5 +355,73 @@ fn an_emptied_pool_is_an_error_and_never_sigbus() {
             drop(hog);
             Populate::new().road(road).all(&memory).unwrap();
         }
+    }
+}
+
+/// Not a test by itself: the process that [`a_limit_lowered_after_mmap_is_an_error_and_never_sigbus`] puts into
+/// a cgroup.
+#[test]
+fn child_in_a_cgroup() {
+    let Ok(dir) = std::env::var("HUGEMR_TEST_CGROUP") else {
+        return;
+    };
+    let file = |name: &str| format!("{dir}/{name}");
+    std::fs::write(file("cgroup.procs"), std::process::id().to_string()).unwrap();
+    let kind = Kind::HugeTlb(PageSize::M2);
+    for road in roads() {
+        std::fs::write(file("hugetlb.2MB.max"), "max").unwrap();
+        let memory = map(kind, 8 * 2 * MIB);
+        std::fs::write(file("hugetlb.2MB.max"), (3 * 2 * MIB).to_string()).unwrap();
+        let error = Populate::new().road(road).all(&memory).unwrap_err();
+        let PopulateError::OutOfPages { addr, cgroup, .. } = error else {
+            panic!("{road:?}: {error}");
+        };
+        assert_eq!(addr, memory.base() + 3 * 2 * MIB, "{road:?}");
+        assert_eq!(cgroup, Some(file("hugetlb.2MB.max")), "{road:?}");
+        // What is in use counts.
+        let error = MapRequest::new(kind, 2 * MIB)
+            .map(&Root::real())
+            .unwrap_err();
+        assert!(
+            error.to_string().starts_with("the cgroup allows 6 MiB"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs huge pages and root"]
+fn a_limit_lowered_after_mmap_is_an_error_and_never_sigbus() {
+    let _pools = crate::root::fake::pool_lock();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "));
+    let Some(mount) = mount.and_then(|line| line.split(' ').nth(4)) else {
+        return; // no cgroup version 2 here
+    };
+    let control = format!("{mount}/cgroup.subtree_control");
+    let before = std::fs::read_to_string(&control).unwrap_or_default();
+    let dir = format!("{mount}/hugemr-test-{}", std::process::id());
+    // In a container the tree may be read only, or without the controller: then nothing can be shown here.
+    let ready = std::fs::write(&control, "+hugetlb").is_ok() && std::fs::create_dir(&dir).is_ok();
+    let mut outcome = None;
+    if ready && std::path::Path::new(&format!("{dir}/hugetlb.2MB.max")).exists() {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "populate::tests::child_in_a_cgroup",
+                "--nocapture",
+            ])
+            .env("HUGEMR_TEST_CGROUP", &dir)
+            .output()
+            .unwrap();
+        outcome = Some(child);
+    }
+    let _ = std::fs::remove_dir(&dir);
+    if !before.split_whitespace().any(|name| name == "hugetlb") {
+        let _ = std::fs::write(&control, "-hugetlb");
+    }
+    if let Some(child) = outcome {
+        let text = String::from_utf8_lossy(&child.stderr);
+        assert!(child.status.success(), "{:?} {text}", child.status);
     }
 }

@@ -17,6 +17,7 @@ mod availability;
 mod conformance;
 mod fake;
 mod loopback;
+#[cfg(not(feature = "linked-verbs"))]
 mod manners;
 mod memory;
 mod registration;

@@ -4,7 +4,6 @@ use std::process::Command;
 
 /// The default build needs no libibverbs to start: this test binary contains all of it.
 #[test]
-#[cfg(not(feature = "linked-verbs"))]
 fn nothing_needs_libibverbs_to_start() {
     let test = std::env::current_exe().unwrap();
     let Ok(output) = Command::new("readelf").arg("-d").arg(&test).output() else {

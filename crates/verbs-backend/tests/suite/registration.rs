@@ -1,9 +1,13 @@
 //! Registrations through the real backend: errno, leftovers, the user's own device.
 
+use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
-use hugemr_core::backend::{MrRequest, RegBackend, RegisteredMr, Verb, VerbError};
+use hugemr_core::backend::{Access, MrRequest, RegBackend, RegisteredMr, Verb, VerbError};
+use hugemr_core::chunks::Segment;
 use hugemr_core::errno::Errno;
+use hugemr_core::registrar::{Options, RegisterError, Registration};
+use hugemr_core::size::PageSize;
 use hugemr_verbs::{Library, LibrarySource, VerbsBackend};
 
 use crate::fake::{Counts, Fake};
@@ -140,7 +144,6 @@ fn the_users_own_device_and_pd_stay_usable() {
 
 #[test]
 fn an_old_library_can_do_all_but_an_address_of_its_own() {
-    use hugemr_core::backend::Access;
     let fake = Fake::without("ibv_reg_mr_iova2");
     fake.write("libfake_verbs.so.conf", "device erdma_0");
     let backend = fake.open("erdma_0").unwrap();
@@ -157,4 +160,73 @@ fn an_old_library_can_do_all_but_an_address_of_its_own() {
     };
     let error = reg(&backend, &elsewhere).unwrap_err();
     assert_eq!(error.errno, Errno::EOPNOTSUPP);
+}
+
+/// Registered in chunks by core's registrar, with as many threads.
+fn register_in_chunks(
+    backend: VerbsBackend,
+    memory: Memory,
+    workers: usize,
+) -> Result<Registration<VerbsBackend, Memory>, RegisterError<Memory>> {
+    let segment = Segment {
+        offset: 0,
+        len: memory.request().len.get(),
+        page: PageSize::K4,
+        chunk: 4096,
+        skew: 0,
+        first_index: 0,
+    };
+    let options = Options::new().workers(NonZeroUsize::new(workers).unwrap());
+    Registration::new(backend, memory, &[segment], Access::REMOTE_RW, &options)
+}
+
+#[test]
+fn a_failure_in_the_middle_rolls_back_over_the_real_backend() {
+    for workers in [1, 8] {
+        let fake = Fake::new("device erdma_0 sim=erdma page=4096 entries=40");
+        let backend = fake.open("erdma_0").unwrap();
+        let error = register_in_chunks(backend, Memory::pages(64), workers).unwrap_err();
+        let failure = error.failure();
+        assert_eq!(failure.errno(), Some(Errno::EIO));
+        assert!(failure.rollback().is_clean(), "{failure:?}");
+        assert!(error.memory().is_some());
+        assert_eq!(fake.counts(), Counts::default());
+    }
+}
+
+#[test]
+fn a_registration_closes_over_the_real_backend() {
+    let fake = Fake::new("device erdma_0 sim=erdma page=4096");
+    let backend = fake.open("erdma_0").unwrap();
+    let registration = register_in_chunks(backend, Memory::pages(64), 8).unwrap();
+    assert_eq!(fake.counts().mrs, 64);
+    registration.close().unwrap();
+    assert_eq!(fake.counts(), Counts::default());
+}
+
+#[test]
+fn a_dereg_that_fails_is_said_and_the_memory_stays() {
+    let fake = Fake::new("device erdma_0 sim=erdma page=4096 dereg.3=EBUSY");
+    let backend = fake.open("erdma_0").unwrap();
+    let registration = register_in_chunks(backend, Memory::pages(8), 1).unwrap();
+    let error = registration.close().unwrap_err();
+    assert_eq!((error.closed(), error.left().len()), (7, 1));
+}
+
+#[test]
+#[ignore = "needs a real verbs device: HUGEMR_TEST_DEVICE=rxe0"]
+fn a_real_device_and_pd_stay_usable_after_a_wrapper_is_dropped() {
+    let name = std::env::var("HUGEMR_TEST_DEVICE").expect("HUGEMR_TEST_DEVICE names a device");
+    let owner = hugemr_verbs::open(&name, &hugemr_verbs::OpenOptions::default()).unwrap();
+    let context = NonNull::new(owner.as_raw_context()).unwrap();
+    let pd = NonNull::new(owner.as_raw_pd()).unwrap();
+    let library = Library::load(&LibrarySource::Default).unwrap();
+    let memory = Memory::pages(2);
+    // SAFETY: both live as long as the owner, which is dropped last.
+    let wrapper = unsafe { VerbsBackend::from_raw(&library, context, pd) }.unwrap();
+    assert_eq!(wrapper.device(), owner.device());
+    reg(&wrapper, &memory.page(0)).unwrap();
+    drop(wrapper);
+    let mr = reg(&owner, &memory.page(1)).unwrap();
+    owner.dereg_mr(mr.handle).unwrap();
 }

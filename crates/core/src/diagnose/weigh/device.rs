@@ -1,15 +1,14 @@
-//! Causes in the device and its driver.
+//! Causes in the device's limits: table, lengths, counts.
 
 use crate::device::Family;
 use crate::errno::Errno;
 use crate::fact::Fit;
 use crate::host::Driver;
-use crate::layout::{self, Rules};
 use crate::quirk::{CONTIGUOUS_ENTRIES, ONE_LEVEL_ENTRIES, Presence, Quirk, SEGMENT_CAP};
 use crate::size::{Bytes, GIB, Grouped, PageSize};
 
 use super::{Case, Scale, is_solid};
-use crate::diagnose::BackingPages;
+use crate::diagnose::{BackingPages, MemoryKind};
 
 /// The fewest entries at which a full table of an eRDMA device was reported: 95 GiB at 4 KiB
 /// (kvcache-ai/Mooncake#304, entries inferred from the sizes).
@@ -67,34 +66,39 @@ pub(super) fn table_full(case: &Case<'_>, s: &mut Scale) {
     }
 }
 
-/// Many small pages: one MR takes a share of the table that is worth noting.
+/// Small pages: one MR takes a share of the table that is worth noting.
 fn small_page_share(case: &Case<'_>, need: Option<u64>, s: &mut Scale) {
-    let (Some(need), Some(page)) = (need, case.e.effective_page) else {
-        if let Some(BackingPages::Of(page)) = case.e.backing
-            && page <= PageSize::K64
-        {
-            s.points(format!("the mapping has {page} pages"));
-        }
-        return;
+    let e = case.e;
+    // What the MR got, or what it can hardly have exceeded.
+    let (page, whose) = match (e.effective_page, e.backing) {
+        (Some(page), _) => (page, "the MR"),
+        (None, Some(BackingPages::Of(page))) => (page, "the mapping"),
+        _ => return,
     };
-    let text = format!(
-        "{page} pages: this MR alone takes {} entries",
-        Grouped(need)
-    );
-    let large = need >= LOWEST_FIELD_REPORT / 100 && page <= PageSize::K64;
     // On eRDMA EIO comes from the device only; other families share the errno with the kernel.
-    let device_spoke = case.e.family == Some(Family::Erdma) && case.errno == Some(Errno::EIO);
+    let device_spoke = e.family == Some(Family::Erdma) && case.errno == Some(Errno::EIO);
+    let Some(need) = need.or_else(|| e.entries_at(page)) else {
+        let a_gib = Grouped(GIB / page.bytes().min(GIB));
+        let text = format!("{whose} has {page} pages, {a_gib} entries a GiB");
+        return match (page <= PageSize::K64, device_spoke) {
+            (true, true) => s.proves(text),
+            (true, false) => s.points(text),
+            (false, _) => s.weakens(text),
+        };
+    };
+    let text = format!("{whose} has {page} pages: {} entries", Grouped(need));
+    let large = need >= LOWEST_FIELD_REPORT / 100 && page <= PageSize::K64;
     match (large, device_spoke) {
-        (true, true) => s.proves(format!(
-            "{text}, {}.{} % of the lowest table size in field reports ({})",
-            need * 100 / LOWEST_FIELD_REPORT,
-            need.saturating_mul(1000) / LOWEST_FIELD_REPORT % 10,
-            Grouped(LOWEST_FIELD_REPORT)
-        )),
-        (true, false) => s.points(text),
-        (false, _) if need <= ONE_LEVEL_ENTRIES => {
-            s.weakens(format!("this MR takes only {} entries", Grouped(need)))
+        (true, true) => {
+            let thousandths = u128::from(need) * 1000 / u128::from(LOWEST_FIELD_REPORT);
+            let (whole, tenth) = (thousandths / 10, thousandths % 10);
+            let lowest = Grouped(LOWEST_FIELD_REPORT);
+            s.proves(format!(
+                "{text}, {whole}.{tenth} % of the smallest full table reported ({lowest})"
+            ));
         }
+        (true, false) => s.points(text),
+        (false, _) if need <= ONE_LEVEL_ENTRIES => s.weakens(text),
         (false, _) => {}
     }
 }
@@ -119,6 +123,16 @@ pub(super) fn small_pages(case: &Case<'_>, s: &mut Scale) {
         }
         (Some(BackingPages::Of(backing)), None) if backing <= PageSize::K4 => {
             s.excludes("its memory has 4 KiB pages: there is nothing smaller");
+            return;
+        }
+        (None, Some(page)) if e.memory == Some(MemoryKind::Gpu) && e.may_be_erdma() => {
+            if page >= PageSize::K64 {
+                s.excludes(format!("GPU memory, and the MR got {page} pages"));
+            } else {
+                s.points(format!(
+                    "GPU memory can have 64 KiB pages, the MR got {page}"
+                ));
+            }
             return;
         }
         (_, None) => s.lacks("the page size of the MR"),
@@ -279,122 +293,6 @@ pub(super) fn per_mr_table(case: &Case<'_>, s: &mut Scale) {
             Presence::Presumed => s.points(text),
             Presence::Absent => s.excludes(format!("needs {need_text} entries; {}", table.why)),
         }
-    }
-}
-
-pub(super) fn command_timeout(case: &Case<'_>, s: &mut Scale) {
-    silence(case, s, "ETIME [62]");
-}
-
-pub(super) fn command_queue_dead(case: &Case<'_>, s: &mut Scale) {
-    silence(case, s, "ENODEV [19]");
-}
-
-/// The vendor's driver makes EIO of every failed command; the in-tree driver keeps the difference.
-fn silence(case: &Case<'_>, s: &mut Scale, in_tree: &str) {
-    let e = case.e;
-    let erdma = e.family == Some(Family::Erdma);
-    if erdma && case.errno == Some(Errno::EIO) {
-        match e.platform.driver {
-            Driver::InTree => {
-                s.excludes(format!("the in-tree driver says {in_tree} then"));
-                return;
-            }
-            Driver::Vendor(_) => s.points("the vendor's driver says EIO for every failed command"),
-            Driver::Unknown => s.lacks("which driver it is (in-tree or the vendor's)"),
-        }
-    }
-    match e.said_command_timeout {
-        Some(true) => s.proves("the kernel log has time-outs of the command queue"),
-        Some(false) => s.weakens("no time-out of the command queue in the kernel log"),
-        None => s.lacks("time-outs of the command queue in the kernel log"),
-    }
-}
-
-pub(super) fn command_slots(case: &Case<'_>, s: &mut Scale) {
-    const SLOTS: u64 = 128;
-    match case.e.threads {
-        Some(threads) if threads <= SLOTS => {
-            s.excludes(format!("{threads} threads cannot fill {SLOTS} slots"))
-        }
-        Some(threads) => s.points(format!(
-            "{threads} threads registered at once; the queue has {SLOTS} slots"
-        )),
-        None => s.lacks("how many threads register at once"),
-    }
-}
-
-pub(super) fn wrong_length(case: &Case<'_>, s: &mut Scale) {
-    let e = case.e;
-    if e.family.is_some_and(|family| family != Family::Erdma) {
-        s.excludes("this defect is one of the erdma driver");
-        return;
-    }
-    let Some(len) = e.length else {
-        s.lacks("the length");
-        return;
-    };
-    if len < 4 * GIB {
-        s.excludes(format!("{} is less than 4 GiB", Bytes(len)));
-        return;
-    }
-    match e.wire_length {
-        Some(wire) if wire == len => return s.excludes("the whole length reached the device"),
-        Some(wire) => {
-            return s.proves(format!(
-                "{} were registered, {} reached the device",
-                Bytes(len),
-                Bytes(wire)
-            ));
-        }
-        None => s.lacks("the length that reached the device"),
-    }
-    let state = Quirk::WireLength.on(&e.platform, Family::Erdma);
-    if !state.counts() {
-        return s.excludes(state.why);
-    }
-    let Some(page) = e.effective_page else {
-        return s.points(format!("{}: {}", state.why, Quirk::WireLength.effect()));
-    };
-    let start = e.iova.or(e.addr).unwrap_or(0);
-    let arrives = layout::arrive(page, start, len, &Rules::of(&e.platform, Family::Erdma));
-    let text = format!(
-        "{}: {} at {page} pages reach the device as {}",
-        state.why,
-        Bytes(len),
-        Bytes(arrives.wire_len)
-    );
-    match (arrives.wire_len == len, state.presence) {
-        (true, _) => s.excludes(format!(
-            "{}, but {} entries go by the long form",
-            state.why,
-            Grouped(arrives.entries)
-        )),
-        (false, Presence::Present) if e.family.is_some() => s.proves(text),
-        (false, _) => s.points(text),
-    }
-}
-
-pub(super) fn truncated_mr(case: &Case<'_>, s: &mut Scale) {
-    let e = case.e;
-    match (e.length, e.advertised_length) {
-        (Some(len), Some(said)) if said > len => {
-            s.proves(format!(
-                "{} were registered, {} given out",
-                Bytes(len),
-                Bytes(said)
-            ));
-        }
-        (Some(_), Some(_)) => s.excludes("no more was given out than registered"),
-        (Some(len), None)
-            if e.max_mr_size.as_ref().and_then(crate::fact::Limit::known) == Some(len) =>
-        {
-            s.points(format!(
-                "the MR is exactly as long as max_mr_size, {}",
-                Bytes(len)
-            ));
-        }
-        _ => s.lacks("the length that the program gave out"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Weighing: what the evidence says for and against each candidate.
 
+mod command;
 mod device;
 mod host;
 mod memory;
@@ -84,6 +85,18 @@ impl Scale {
 pub(super) fn weigh(cause: Cause, case: &Case<'_>) -> Scale {
     let mut scale = Scale::default();
     let s = &mut scale;
+    if case.e.said_device_refused == Some(true) && case.op == Operation::RegMr {
+        match cause {
+            TableFull | MrCount | PerMrTable | DeviceRefusal => {
+                s.points("the kernel log says that the device itself refused")
+            }
+            Memlock | MemlockZero | KernelTableMemory | HostMemory | CmaPinning | MaxMapCount
+            | CommandSlots | Unmapped | ReadOnly | HugepagePool | HugetlbCgroup => {
+                s.excludes("the kernel log says that the device itself refused: the host's part had worked");
+            }
+            _ => {}
+        }
+    }
     match cause {
         TableFull => device::table_full(case, s),
         SmallPages => device::small_pages(case, s),
@@ -91,11 +104,11 @@ pub(super) fn weigh(cause: Cause, case: &Case<'_>) -> Scale {
         MaxMrSize => device::max_mr_size(case, s),
         MrCount => device::mr_count(case, s),
         PerMrTable => device::per_mr_table(case, s),
-        CommandTimeout => device::command_timeout(case, s),
-        CommandQueueDead => device::command_queue_dead(case, s),
-        CommandSlots => device::command_slots(case, s),
-        WrongLength => device::wrong_length(case, s),
-        TruncatedMr => device::truncated_mr(case, s),
+        CommandTimeout => command::command_timeout(case, s),
+        CommandQueueDead => command::command_queue_dead(case, s),
+        CommandSlots => command::command_slots(case, s),
+        WrongLength => command::wrong_length(case, s),
+        TruncatedMr => command::truncated_mr(case, s),
         LengthZero => memory::length_zero(case, s),
         Unmapped => memory::unmapped(case, s),
         ReadOnly => memory::read_only(case, s),

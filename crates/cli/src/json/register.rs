@@ -1,0 +1,58 @@
+//! A registration as a document: schema `hugemr/register/1`.
+
+use hugemr::LayoutProof;
+use serde_json::{Value, json};
+
+use super::hex;
+use crate::render::register::{Proved, Released, Row, Seen};
+
+pub(crate) fn register(seen: &Seen, released: Option<&Released>) -> Value {
+    json!({
+        "schema": "hugemr/register/1",
+        "device": seen.device,
+        "bytes": seen.bytes,
+        "as_planned": seen.as_planned,
+        "entries": seen.entries.map(|(entries, how)| json!({ "value": entries, "how": how })),
+        "layout": seen.report.as_ref().map(|report| match &report.layout {
+            LayoutProof::Read => json!({ "read": true }),
+            LayoutProof::NotRead(why) => json!({ "read": false, "why": why }),
+        }),
+        "mrs": seen.rows.iter().map(row).collect::<Vec<_>>(),
+        "proof": match &seen.proved {
+            Proved::NotAsked => Value::Null,
+            Proved::Yes(proof, _) => json!({ "ok": true, "mrs": proof.mrs, "borders": proof.borders }),
+            Proved::Impossible(why) => json!({ "ok": Value::Null, "why": why }),
+            Proved::No(why) => json!({ "ok": false, "why": why }),
+        },
+        "seconds": {
+            "populate": seen.report.as_ref().map(|report| report.populate.as_secs_f64()),
+            "register": seen.report.as_ref().map_or(seen.took, |report| report.register).as_secs_f64(),
+            "total": seen.took.as_secs_f64(),
+        },
+        "released": released.map(|released| json!({
+            "mrs": released.mrs,
+            "seconds": released.took.as_secs_f64(),
+            "left": released.inside.map(|(mrs, entries)| json!({ "mrs": mrs, "entries": entries })),
+            "pools": released.pools.iter().map(|(page, before, after)| {
+                json!({ "page": page.bytes(), "free_before": before, "free_after": after })
+            }).collect::<Vec<_>>(),
+        })),
+    })
+}
+
+fn row(row: &Row) -> Value {
+    json!({
+        "index": row.mr.chunk.index,
+        "addr": hex(row.mr.addr),
+        "len": row.mr.chunk.len,
+        "lkey": hex(row.mr.mr.lkey.0.into()),
+        "rkey": hex(row.mr.mr.rkey.0.into()),
+        "backing_page": row.mr.chunk.page.bytes(),
+        "predicted": row.predicted.map(|p| json!({
+            "page": p.page.bytes(), "entries": p.entries, "level": p.level, "wire_len": p.wire_len,
+        })),
+        "arrived": row.arrived.map(|a| json!({
+            "page": a.page.bytes(), "entries": a.entries, "wire_len": a.wire_len,
+        })),
+    })
+}

@@ -1,0 +1,273 @@
+//! One line of a log: who speaks, and what it tells about a registration.
+
+use super::text;
+use crate::backend::Access;
+use crate::device::Family;
+use crate::diagnose::{Evidence, MemoryKind, Operation};
+use crate::errno::Errno;
+use crate::fact::{Kind, Limit, Source};
+use crate::host::Driver;
+use crate::size::{KIB, PageSize};
+
+/// A longer line is cut here, bytes: the messages that are known are far shorter.
+pub const LONGEST_LINE: usize = 4096;
+
+/// Who wrote a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Teller {
+    /// Mooncake's transfer engine.
+    Mooncake,
+    /// UCX.
+    Ucx,
+    /// NCCL.
+    Nccl,
+    /// libfabric, or a program on it.
+    Libfabric,
+    /// libibverbs itself.
+    Libibverbs,
+    /// A driver in the kernel.
+    Kernel,
+    /// Any other program that calls verbs.
+    Program,
+}
+
+/// What one line tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Who wrote it.
+    pub teller: Teller,
+    /// Whether the line reports a failure; else it only adds facts.
+    pub is_failure: bool,
+    /// What it tells. Only what the line itself says is set.
+    pub evidence: Evidence,
+}
+
+/// Reads one line; `None` where it tells nothing about registrations.
+///
+/// Only the first [`LONGEST_LINE`] bytes are looked at. Bytes of any kind may stand in it.
+#[must_use]
+pub fn scan(line: &str) -> Option<Finding> {
+    let mut end = line.len().min(LONGEST_LINE);
+    while !line.is_char_boundary(end) {
+        end -= 1;
+    }
+    let line = line[..end].to_ascii_lowercase();
+    kernel(&line)
+        .or_else(|| libibverbs(&line))
+        .or_else(|| transfer(&line))
+        .or_else(|| registration(&line))
+        .or_else(|| facts(&line))
+}
+
+fn finding(teller: Teller, is_failure: bool, line: &str) -> Finding {
+    let mut evidence = Evidence {
+        failed: is_failure.then_some(true),
+        ..Evidence::default()
+    };
+    if let Some(name) = text::device(line) {
+        evidence.family = Some(Family::of_device(name, 0));
+        evidence.device = Some(name.to_owned());
+    }
+    Finding {
+        teller,
+        is_failure,
+        evidence,
+    }
+}
+
+/// Lines of drivers: the vendor's erdma (ANCK), in-tree erdma (6.6 and later, debug lines), efa, mlx5.
+fn kernel(line: &str) -> Option<Finding> {
+    let has = |what: &str| line.contains(what);
+    let mut f = finding(Teller::Kernel, false, line);
+    let e = &mut f.evidence;
+    if has("out of mr size") {
+        e.family = Some(Family::Erdma);
+        e.platform.driver = Driver::Vendor(None);
+        e.operation = Some(Operation::RegMr);
+        e.errno = Some(Errno::EINVAL);
+        e.said_out_of_mr_size = Some(true);
+        e.length = text::number_after(line, &["mr size"]);
+        let source = Source::new(Kind::Documented, "\"Out of mr size\" in the kernel log");
+        e.max_mr_size = text::number_after(line, &["max"]).map(|max| Limit::exact(max, source));
+        f.is_failure = true;
+    } else if has("page_size:") && has("mtt_nents:") {
+        e.family = Some(Family::Erdma);
+        e.platform.driver = Driver::Vendor(None);
+        let page = text::number_after(line, &["page_size"]);
+        e.effective_page = page.and_then(|bytes| PageSize::new(bytes).ok());
+        e.entries_need = text::number_after(line, &["mtt_nents"]);
+    } else if has("start:0x") && has("virt:0x") {
+        e.family = Some(Family::Erdma);
+        e.platform.driver = Driver::Vendor(None);
+        e.addr = text::number_after(line, &["start"]);
+        e.length = text::number_after(line, &["len"]);
+        e.iova = text::number_after(line, &["virt"]);
+    } else if has("create_mtt") && has("force cont:0") {
+        e.family = Some(Family::Erdma);
+        e.entries_need = text::number_after(line, &["size"]).map(|bytes| bytes / 8);
+    } else if has("failed to process command reg_mr")
+        || has("create_mkey") && has("limits exceeded")
+    {
+        e.operation = Some(Operation::RegMr);
+        e.errno = text::errno(line);
+        e.said_device_refused = Some(true);
+        f.is_failure = true;
+    } else if has("create_mkey_warn") || has(": failed to register mr [") {
+        e.operation = Some(Operation::RegMr);
+        e.errno = text::errno(line);
+        f.is_failure = true;
+    } else if has("failed to deregister mr 0x") {
+        e.operation = Some(Operation::DeregMr);
+        e.errno = line
+            .rsplit(':')
+            .next()
+            .and_then(|tail| text::errno(&format!("err {tail}")));
+        f.is_failure = true;
+    } else if has("cmdq") && (has("timeout") || has("timed out")) {
+        e.said_command_timeout = Some(true);
+    } else {
+        return None;
+    }
+    f.evidence.failed = f.is_failure.then_some(true);
+    Some(f)
+}
+
+fn libibverbs(line: &str) -> Option<Finding> {
+    let missing = line.contains("no userspace device-specific driver found")
+        || line.contains("couldn't load driver")
+        || line.contains("couldn't open config directory");
+    missing.then(|| {
+        let mut f = finding(Teller::Libibverbs, true, line);
+        f.evidence.operation = Some(Operation::Open);
+        f.evidence.provider_loaded = Some(false);
+        f
+    })
+}
+
+/// Work completions that speak of a range or a right: `ibv_wc_status_str` and the enum's names.
+fn transfer(line: &str) -> Option<Finding> {
+    const WORDS: [&str; 5] = [
+        "remote access error",
+        "rem_access_err",
+        "local protection error",
+        "loc_prot_err",
+        "local access error",
+    ];
+    WORDS.iter().any(|word| line.contains(word)).then(|| {
+        let mut f = finding(teller(line), true, line);
+        f.evidence.operation = Some(Operation::Transfer);
+        f
+    })
+}
+
+/// A registration that failed, in any program's words.
+fn registration(line: &str) -> Option<Finding> {
+    const REGISTERS: [&str; 12] = [
+        "reg_mr",
+        "mr_reg",
+        "mr_regattr",
+        "register mr",
+        "register memory",
+        "register address",
+        "register region",
+        "register user buffer",
+        "register buffer",
+        "memory registration",
+        "register the memory",
+        "registering memory",
+    ];
+    const FAILS: [&str; 6] = ["fail", "unable", "error", "could not", "couldn't", "cannot"];
+    let registers = REGISTERS.iter().any(|word| line.contains(word));
+    if !registers || !FAILS.iter().any(|word| line.contains(word)) {
+        return None;
+    }
+    let teller = teller(line);
+    let mut f = finding(teller, true, line);
+    let e = &mut f.evidence;
+    let takes_back = ["dereg", "unregister"]
+        .iter()
+        .any(|word| line.contains(word));
+    e.operation = Some(if takes_back {
+        Operation::DeregMr
+    } else {
+        Operation::RegMr
+    });
+    e.addr = text::number_after(line, &["address", "addr", "register memory"])
+        .filter(|addr| *addr > 4096);
+    e.length = text::number_after(line, &["length", "len", "size", "register mr of", "mr of"]);
+    if let Some((start, length)) = text::range(line).or_else(|| text::pair(line)) {
+        (e.addr, e.length) = (Some(start), Some(length));
+    }
+    e.addr = e.addr.or_else(|| text::first_address(line));
+    e.access = text::number_after(line, &["access"])
+        .and_then(|bits| u32::try_from(bits).ok())
+        .map(Access::from_bits_retain);
+    e.memory = memory(line);
+    e.memlock = text::number_after(line, &["(current"])
+        .filter(|_| line.contains("ulimit -l"))
+        .map(|kib| {
+            let source = Source::new(Kind::Documented, "ulimit -l in the log");
+            Limit::exact(kib.saturating_mul(KIB), source)
+        });
+    if line.contains(":efa:") || line.contains("prov/efa") {
+        e.family = Some(Family::Efa);
+    }
+    // UCX translates: its upper layers say "Input/output error" for whatever ibv_reg_mr said before.
+    let translated = teller == Teller::Ucx && !line.contains("ibv_");
+    e.errno = text::errno(line).filter(|_| !translated);
+    Some(f)
+}
+
+/// UCX names the kind of memory: as a bit (1 host, else a GPU), or in brackets.
+fn memory(line: &str) -> Option<MemoryKind> {
+    match text::number_after(line, &["mem_type bit"]) {
+        Some(1) => return Some(MemoryKind::Host),
+        Some(bit) if bit.is_power_of_two() => return Some(MemoryKind::Gpu),
+        _ => {}
+    }
+    if line.contains(" (host) ") {
+        return Some(MemoryKind::Host);
+    }
+    [
+        " (cuda) ",
+        " (rocm) ",
+        "fi_hmem_cuda",
+        "gpu memory",
+        "cuda memory",
+    ]
+    .iter()
+    .any(|word| line.contains(word))
+    .then_some(MemoryKind::Gpu)
+}
+
+/// Lines that report no failure but name the device.
+fn facts(line: &str) -> Option<Finding> {
+    let names = [
+        "rdma device:",
+        "find best gid index",
+        "net/ib : using",
+        "using hca",
+    ];
+    let f = finding(teller(line), false, line);
+    (names.iter().any(|word| line.contains(word)) && f.evidence.device.is_some()).then_some(f)
+}
+
+fn teller(line: &str) -> Teller {
+    let has = |what: &str| line.contains(what);
+    if has(" ucx ") || has("ucp_") || has("uct_") {
+        Teller::Ucx
+    } else if has("rdma_context.cpp")
+        || has("rdma_transport")
+        || has("transfer_engine")
+        || has("mooncake")
+    {
+        Teller::Mooncake
+    } else if has("nccl") {
+        Teller::Nccl
+    } else if has("libfabric") || has("fi_mr_reg") || has("ofi_") || has("ofi error") {
+        Teller::Libfabric
+    } else {
+        Teller::Program
+    }
+}

@@ -1,0 +1,220 @@
+//! Small scanners: numbers behind keys, an errno in any of its usual dresses, a device's name.
+
+use std::sync::LazyLock;
+
+use crate::errno::Errno;
+
+/// The part of `line` behind the first `key`; both in lower case.
+fn behind<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    line.find(key).map(|at| &line[at + key.len()..])
+}
+
+/// Whether the character before the match belongs to the same word.
+fn is_inside_a_word(line: &str, at: usize) -> bool {
+    line[..at]
+        .chars()
+        .next_back()
+        .is_some_and(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// The number right behind the first of `keys` that stands as a word and has one: `0x` hexadecimal, else decimal.
+pub(super) fn number_after(line: &str, keys: &[&str]) -> Option<u64> {
+    keys.iter().find_map(|key| {
+        line.match_indices(key)
+            .filter(|(at, _)| !is_inside_a_word(line, *at))
+            .find_map(|(at, key)| number(&line[at + key.len()..]))
+    })
+}
+
+/// A number at the start of `text`, behind blanks, `=`, `:`, `(` or a quote.
+pub(super) fn number(text: &str) -> Option<u64> {
+    let text = text.trim_start_matches([' ', '=', ':', '(', '[', '\'', '"']);
+    if let Some(hex) = text.strip_prefix("0x") {
+        let end = hex
+            .find(|c: char| !c.is_ascii_hexdigit())
+            .unwrap_or(hex.len());
+        return u64::from_str_radix(&hex[..end], 16).ok();
+    }
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    text[..end].parse().ok()
+}
+
+/// The first hexadecimal number with `0x` of at least seven digits: an address.
+pub(super) fn first_address(line: &str) -> Option<u64> {
+    line.match_indices("0x").find_map(|(at, _)| {
+        let digits = line[at + 2..]
+            .bytes()
+            .take_while(u8::is_ascii_hexdigit)
+            .count();
+        (7..=16)
+            .contains(&digits)
+            .then(|| number(&line[at..]))
+            .flatten()
+    })
+}
+
+/// An address and a length in brackets, `(0x7f73b1200000,2147483648)`.
+pub(super) fn pair(line: &str) -> Option<(u64, u64)> {
+    let (start, rest) = behind(line, "(0x")?.split_once(',')?;
+    Some((u64::from_str_radix(start, 16).ok()?, number(rest)?))
+}
+
+/// A range `[0x..-0x..]` or `[0x....0x..]`: start and length.
+pub(super) fn range(line: &str) -> Option<(u64, u64)> {
+    let inner = behind(line, "[0x")?;
+    let (from, rest) = inner.split_once("..").or_else(|| inner.split_once('-'))?;
+    let start = u64::from_str_radix(from.trim(), 16).ok()?;
+    let end = number(rest)?;
+    Some((start, end.checked_sub(start)?))
+}
+
+/// An errno in a line (in lower case): as the C library's text, as a symbol, or as a number that is said to be one.
+pub(super) fn errno(line: &str) -> Option<Errno> {
+    by_text(line)
+        .or_else(|| by_symbol(line))
+        .or_else(|| by_number(line))
+}
+
+/// What the C library prints for each errno, in lower case.
+static TEXTS: LazyLock<Vec<(String, Errno)>> = LazyLock::new(|| {
+    (1..134)
+        .map(Errno)
+        .filter_map(|errno| Some((errno.text()?.to_ascii_lowercase(), errno)))
+        .collect()
+});
+
+fn by_text(line: &str) -> Option<Errno> {
+    // The text that stands last is the cause; what comes before may quote it.
+    TEXTS
+        .iter()
+        .filter_map(|(text, errno)| line.rfind(text).map(|at| (at + text.len(), *errno)))
+        .max_by_key(|(end, errno)| (*end, std::cmp::Reverse(errno.0)))
+        .map(|(_, errno)| errno)
+}
+
+fn by_symbol(line: &str) -> Option<Errno> {
+    line.split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| word.len() > 2 && word.starts_with('e'))
+        .find_map(|word| Errno::parse(word).filter(|errno| errno.name().is_some()))
+}
+
+fn by_number(line: &str) -> Option<Errno> {
+    const KEYS: [&str; 8] = [
+        "errno",
+        "error code",
+        "error_code",
+        "err",
+        "ret is",
+        "ret",
+        "rc",
+        "error",
+    ];
+    let after_key = KEYS.iter().find_map(|key| {
+        line.match_indices(key)
+            .filter(|(at, _)| !is_inside_a_word(line, *at))
+            .find_map(|(at, key)| small(&line[at + key.len()..]))
+    });
+    // `Some text [34]` or `(-12)` at the end.
+    let at_end = || {
+        let line = line.trim_end().trim_end_matches(['.', ',']);
+        let open = line.rfind(['[', '('])?;
+        let closed = line.ends_with([']', ')']);
+        closed.then(|| small(&line[open..])).flatten()
+    };
+    at_end().or(after_key).map(Errno)
+}
+
+/// A number from 1 to 133, perhaps negative, right at the start.
+fn small(text: &str) -> Option<i32> {
+    let text = text.trim_start_matches([' ', '=', ':', '(', '[', '-']);
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let follows = text[end..].chars().next();
+    let value = text[..end].parse().ok()?;
+    let whole = !follows.is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));
+    ((1..134).contains(&value) && whole).then_some(value)
+}
+
+/// The name of a verbs device: a known prefix, and a digit at the end.
+pub(super) fn device(line: &str) -> Option<&str> {
+    const PREFIXES: [&str; 12] = [
+        "erdma_", "mlx5_", "mlx4_", "ionic_", "efa_", "rdmap", "hns_", "bnxt_re", "irdma", "rxe",
+        "siw", "roce",
+    ];
+    line.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'))
+        .find(|word| {
+            word.len() <= 32
+                && word.ends_with(|c: char| c.is_ascii_digit())
+                && PREFIXES.iter().any(|prefix| word.starts_with(prefix))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errnos_in_every_dress() {
+        for (line, want) in [
+            (
+                "failed to register memory 0x7f105035d000: input/output error [5]",
+                Some(5),
+            ),
+            (
+                "failed to register memory 0x7f56e6600000: numerical result out of range [34]",
+                Some(34),
+            ),
+            ("ibv_reg_mr failed with einval", Some(22)),
+            ("fi_mr_reg failed, ret is:-12", Some(12)),
+            ("failed to register mr [-12]", Some(12)),
+            (
+                "create_mkey(0x200) failed, syndrome (0x18af6), err(-12)",
+                Some(12),
+            ),
+            ("ibv_reg_mr failed [error code: 14]", Some(14)),
+            (
+                "register mr failed errno=11 (resource temporarily unavailable)",
+                Some(11),
+            ),
+            ("memory registration failed", None),
+            ("registered 64 regions at 0x7f0000000000", None),
+            ("failed: error 4096", None),
+            ("failed 12 times", None),
+            ("error 12ms later", None),
+        ] {
+            assert_eq!(errno(line).map(|e| e.0), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn numbers_ranges_and_devices() {
+        assert_eq!(
+            number_after("addr 0x10 length 4885774336", &["length"]),
+            Some(4_885_774_336)
+        );
+        assert_eq!(
+            number_after("maxlength 3 length=0x20,", &["length"]),
+            Some(32)
+        );
+        assert_eq!(number_after("length abc", &["length"]), None);
+        assert_eq!(
+            number_after("length 99999999999999999999999", &["length"]),
+            None
+        );
+        assert_eq!(
+            range("region 0x5 [0x7fae34a00000..0x7fae35000000]: x"),
+            Some((0x7fae_34a0_0000, 0x60_0000))
+        );
+        assert_eq!(range("[0x20..0x10]"), None);
+        assert_eq!(
+            first_address("pd 0x12 at 0x7fae34a00000"),
+            Some(0x7fae_34a0_0000)
+        );
+        assert_eq!(device("rdma device: mlx5_bond_5, lid"), Some("mlx5_bond_5"));
+        assert_eq!(device("mlx5_core 0000:41:00.0"), None);
+        assert_eq!(device("erdma_0: create_mtt"), Some("erdma_0"));
+    }
+}

@@ -1,0 +1,142 @@
+//! Why pages could not be reserved or given back.
+
+use std::io;
+
+use hugemr_core::size::{Bytes, Grouped, PageSize};
+
+use super::{Change, PerPool};
+use crate::ledger::LedgerError;
+
+/// Why pages could not be reserved or given back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReserveError {
+    /// The kernel has no huge pages of that size.
+    #[error("this kernel has no pool of {page} pages")]
+    NoSuchPage {
+        /// Page size asked for.
+        page: PageSize,
+        /// Page sizes for which it has pools.
+        sizes: Vec<PageSize>,
+    },
+    /// The host has no such node, or it has no pool of that size.
+    #[error("there is no pool of that size on node {node}")]
+    NoSuchNode {
+        /// Node asked for.
+        node: u32,
+        /// Nodes that have one.
+        nodes: Vec<u32>,
+    },
+    /// A count of the pool is not readable, or absurd.
+    #[error("the counts of the pool of {page} pages cannot be read, or make no sense")]
+    Unknown {
+        /// Page size.
+        page: PageSize,
+    },
+    /// More than there is.
+    #[error("{need} more of huge pages needed, {available} of memory available")]
+    Memory {
+        /// What the pools would have to grow by.
+        need: Bytes,
+        /// MemAvailable.
+        available: Bytes,
+    },
+    /// Rights are missing: the commands that would do it.
+    #[error("changing the pools needs root; {}", commands.join("; "))]
+    NotAllowed {
+        /// The changes, as commands.
+        commands: Vec<String>,
+    },
+    /// A pool could not be written.
+    #[error("{file} could not be set to {pages}")]
+    Write {
+        /// The file.
+        file: String,
+        /// The count.
+        pages: u64,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel did not find that many pages, whatever was done.
+    #[error(
+        "{} of {} huge pages of {page} could not be had: memory is in use or too fragmented \
+         (at boot it is not: kernel parameters hugepagesz= and hugepages=); {} came and were given back",
+        Grouped(*missing), Grouped(*need), Grouped(*came)
+    )]
+    Short {
+        /// Page size.
+        page: PageSize,
+        /// Pages asked for.
+        need: u64,
+        /// Pages missing.
+        missing: u64,
+        /// Pages that had come.
+        came: u64,
+        /// Pages taken back, by pool.
+        back: PerPool,
+    },
+    /// The caller's token said stop.
+    #[error("cancelled")]
+    Cancelled {
+        /// Pages taken back, by pool.
+        back: PerPool,
+    },
+    /// The ledger.
+    #[error(transparent)]
+    Ledger(LedgerError),
+    /// It failed, and so did taking back what had come; that stays in the ledger.
+    #[error("{first}; and what had come could not be given back: {second}")]
+    Twice {
+        /// The first failure.
+        first: Box<ReserveError>,
+        /// The failure of taking back.
+        second: Box<ReserveError>,
+    },
+}
+
+impl From<LedgerError> for ReserveError {
+    fn from(error: LedgerError) -> Self {
+        match error {
+            LedgerError::Cancelled => Self::Cancelled { back: Vec::new() },
+            other => Self::Ledger(other),
+        }
+    }
+}
+
+impl ReserveError {
+    pub(super) fn not_allowed(changes: &[Change]) -> Self {
+        Self::NotAllowed {
+            commands: changes.iter().map(Change::command).collect(),
+        }
+    }
+
+    pub(super) fn write(change: &Change, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Self::not_allowed(&[*change])
+            }
+            _ => Self::Write {
+                file: change.file(),
+                pages: change.to,
+                source,
+            },
+        }
+    }
+
+    /// With what taking back has given.
+    pub(super) fn rolled_back(mut self, result: Result<PerPool, Self>) -> Self {
+        match result {
+            Ok(taken) => {
+                if let Self::Short { back, .. } | Self::Cancelled { back } = &mut self {
+                    *back = taken;
+                }
+                self
+            }
+            Err(second) => Self::Twice {
+                first: Box::new(self),
+                second: Box::new(second),
+            },
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Why a pool was not built.
+
+use hugemr_core::layout::Prediction;
+use hugemr_core::registrar::{CloseError, RegisterFailure};
+use hugemr_core::size::{Bytes, Grouped, PageSize};
+use hugemr_host::layout::LayoutError;
+use hugemr_host::mapping::MapError;
+use hugemr_host::populate::PopulateError;
+
+use crate::step::Step;
+
+/// A pool was not built. Whatever had been done was undone, or the error says what is left.
+#[derive(Debug, thiserror::Error)]
+#[error("{step} failed")]
+pub struct BuildError {
+    /// The step that failed.
+    pub step: Step,
+    /// Why.
+    #[source]
+    pub cause: Cause,
+}
+
+/// The first cause.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// No memory was mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// Pages could not be made real. MRs that stood already were taken back.
+    #[error(transparent)]
+    Populate(#[from] PopulateError),
+    /// The physical layout could not be read, though the rights would allow it.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// What the layout predicts is not what was planned.
+    #[error(transparent)]
+    Check(#[from] CheckFailure),
+    /// The caller's hook refused.
+    #[error("{0}")]
+    Hook(String),
+    /// The device refused, or the cancel token stopped it; what was registered was taken back, as the text says.
+    #[error(transparent)]
+    Register(#[from] RegisterFailure),
+    /// MRs could not be taken back; their memory stays mapped.
+    #[error(transparent)]
+    Close(#[from] CloseError),
+}
+
+/// An MR that would not become what was planned, found before it was registered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckFailure {
+    /// Smaller pages than planned, and so more entries.
+    #[error(
+        "MR {mr} ({} at {addr:#x}) would take {} entries of {}, {} were planned{}",
+        Bytes(*len), Grouped(predicted.entries), predicted.page, Grouped(*planned),
+        hole.map_or_else(String::new, |hole| format!("; the first page that is not {page} is at {hole:#x}"))
+    )]
+    Entries {
+        /// Number of the MR.
+        mr: u64,
+        /// Its address.
+        addr: u64,
+        /// Its length, bytes.
+        len: u64,
+        /// Page size that it should have.
+        page: PageSize,
+        /// What it would become.
+        predicted: Prediction,
+        /// Entries planned, at worst.
+        planned: u64,
+        /// The first stretch of `page` bytes that is no such page.
+        hole: Option<u64>,
+    },
+    /// The device would be told a wrong length, and the call would succeed.
+    #[error(
+        "MR {mr} ({} at {addr:#x}) would reach the device with a length of {}: it has only {} entries, and such tables are sent with 32 bits of length",
+        Bytes(*len), Bytes(predicted.wire_len), Grouped(predicted.entries)
+    )]
+    WireLength {
+        /// Number of the MR.
+        mr: u64,
+        /// Its address.
+        addr: u64,
+        /// Its length, bytes.
+        len: u64,
+        /// What it would become.
+        predicted: Prediction,
+    },
+}

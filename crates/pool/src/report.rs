@@ -1,0 +1,52 @@
+//! What was found about each MR.
+
+use std::time::Duration;
+
+use hugemr_core::layout::Prediction;
+use hugemr_host::populate::Road;
+
+/// Whether the physical layout could be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LayoutProof {
+    /// Every MR was predicted from the physical addresses of its pages.
+    Read,
+    /// It was not read, and why: one line.
+    NotRead(String),
+}
+
+/// One MR, as predicted before it was registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MrReport {
+    /// Page size, entries, level and length that are to be expected at the device; `None` where the layout was not read.
+    pub predicted: Option<Prediction>,
+    /// Physically contiguous runs behind it; 0 where not read.
+    pub runs: u64,
+}
+
+/// What was found while the pool was built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// In the order of MRs.
+    pub mrs: Vec<MrReport>,
+    /// Whether the predictions are there.
+    pub layout: LayoutProof,
+    /// How pages were made real.
+    pub road: Road,
+    /// Threads that made pages real, and that registered.
+    pub threads: usize,
+    /// From the beginning of the first to the end of the last populated chunk.
+    pub populate: Duration,
+    /// From the beginning of the first to the end of the last registration; it overlaps populating.
+    pub register: Duration,
+}
+
+impl Report {
+    /// Entries predicted, of all MRs; `None` where the layout was not read.
+    #[must_use]
+    pub fn entries(&self) -> Option<u64> {
+        self.mrs
+            .iter()
+            .map(|mr| mr.predicted.map(|p| p.entries))
+            .sum()
+    }
+}
