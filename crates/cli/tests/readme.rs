@@ -12,7 +12,10 @@ fn root() -> PathBuf {
 /// What a terminal would show: standard output, then standard error, then the exit status where it is not 0.
 fn run(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().skip(1).collect();
-    let out = Command::new(env!("CARGO_BIN_EXE_hugemr")).args(words).output().unwrap();
+    let out = Command::new(env!("CARGO_BIN_EXE_hugemr"))
+        .args(words)
+        .output()
+        .unwrap();
     let mut text = String::from_utf8(out.stdout).unwrap();
     text.push_str(&String::from_utf8(out.stderr).unwrap());
     if let Some(code @ 1..) = out.status.code() {
@@ -86,6 +89,9 @@ fn readme_zh_shows_what_the_command_prints() {
 
 #[test]
 fn durations_are_the_only_thing_left_out() {
-    assert_eq!(without_durations("took 23 ms; 14 MRs in 1 s"), "took TIME; 14 MRs in TIME");
+    assert_eq!(
+        without_durations("took 23 ms; 14 MRs in 1 s"),
+        "took TIME; 14 MRs in TIME"
+    );
     assert_eq!(without_durations("64 GiB, 5 us"), "64 GiB, TIME");
 }
