@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Devices(DevicesCommand),
     /// Explain why a registration failed: an errno and what is known -> ranked causes
     Diagnose(DiagnoseCommand),
+    /// More: run cases from a file (JSON Lines) through the code of the commands, and compare
+    Replay(ReplayCommand),
     /// More: print the man page
     #[command(hide = true)]
     Man,

@@ -1,5 +1,7 @@
 //! From `--device` to a device: the only module that names a backend.
 
+pub(crate) mod stated;
+
 use std::sync::Arc;
 
 use hugemr_core::backend::{RegBackend, VerifyBackend};

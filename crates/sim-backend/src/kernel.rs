@@ -133,9 +133,12 @@ fn page_rule(platform: &Platform, erdma: bool) -> PageRule {
     if series.is_some_and(|series| series < (5, 2)) {
         return PageRule::BasePages;
     }
+    // A bundle that lacks the workaround tells that the kernel was one that needs it, unless the kernel is known.
+    let needs_workaround = erdma
+        && matches!(platform.driver, Driver::Vendor(Some(bundle)) if bundle < BundleVersion(1, 5, 2));
     let fixed_kernel = platform.sg_fix.unwrap_or(match platform.kernel {
         Some(kernel) => is_fixed(kernel),
-        None => unaffected,
+        None => unaffected && !needs_workaround,
     });
     let worked_around = erdma
         && match platform.driver {
