@@ -6,7 +6,7 @@ start_hugemr() {
     shift
     hugemr register "$@" --device "$DEVICE" --hold >/tmp/hold.out 2>&1 &
     holder=$!
-    holds 60 $holder "$count" || {
+    holds 30 $holder "$count" || {
         seen=$(mrs $holder)
         kill -9 $holder 2>/dev/null
         cat /tmp/hold.out
