@@ -1,7 +1,8 @@
-//! Signals, for the one command that holds something: the first asks everything to stop in order.
+//! Signals, for the commands that hold or change something: the first asks everything to stop in order.
 
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
+use hugemr::Step;
 use hugemr_core::registrar::CancelToken;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -11,7 +12,8 @@ use crate::exit::Failure;
 /// Watches SIGINT and SIGTERM for the rest of the process.
 pub(crate) struct Watch {
     token: CancelToken,
-    came: mpsc::Receiver<i32>,
+    at: At,
+    came: Mutex<mpsc::Receiver<i32>>,
 }
 
 impl Watch {
@@ -21,9 +23,15 @@ impl Watch {
         let mut signals = Signals::new([SIGINT, SIGTERM])
             .map_err(|e| Failure::system(format_args!("cannot watch signals: {e}")))?;
         let cancel = token.clone();
+        let at = At::default();
+        let now = at.clone();
         let watch = move || {
             for signal in signals.forever() {
+                let first = !cancel.is_cancelled();
                 cancel.cancel();
+                if let Some(text) = answer(now.get(), first) {
+                    crate::commands::remark(&format!("{}: {text}", name(signal)));
+                }
                 if tell.send(signal).is_err() {
                     return;
                 }
@@ -33,7 +41,16 @@ impl Watch {
             .name("hugemr-signals".to_owned())
             .spawn(watch)
             .map_err(|e| Failure::system(format_args!("cannot watch signals: {e}")))?;
-        Ok(Self { token, came })
+        Ok(Self {
+            token,
+            at,
+            came: Mutex::new(came),
+        })
+    }
+
+    /// The step at which the command is, to be kept up by who shows it.
+    pub(crate) fn at(&self) -> &At {
+        &self.at
     }
 
     /// Cancelled by the first signal.
@@ -43,12 +60,55 @@ impl Watch {
 
     /// Whether a signal came, and which; does not wait.
     pub(crate) fn seen(&self) -> Option<&'static str> {
-        self.came.try_recv().ok().map(name)
+        self.came().try_recv().ok().map(name)
     }
 
     /// Waits for a signal.
     pub(crate) fn wait(&self) -> &'static str {
-        self.came.recv().map_or("the end of the signal watch", name)
+        self.came()
+            .recv()
+            .map_or("the end of the signal watch", name)
+    }
+
+    fn came(&self) -> MutexGuard<'_, mpsc::Receiver<i32>> {
+        self.came.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The step of the transaction that is under way. Clones are the same place.
+#[derive(Clone, Default)]
+pub(crate) struct At(Arc<Mutex<Option<Step>>>);
+
+impl At {
+    pub(crate) fn set(&self, step: Option<Step>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = step;
+    }
+
+    fn get(&self) -> Option<Step> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a signal is answered with, by the step and by whether it is the first.
+fn answer(at: Option<Step>, first: bool) -> Option<&'static str> {
+    match (at, first) {
+        // Who holds answers itself.
+        (None | Some(Step::Hold), true) => None,
+        (Some(Step::Register), true) => Some(
+            "stopping and taking everything back; the pinning of an MR cannot be interrupted, so those under way are waited for",
+        ),
+        (Some(Step::Reserve), true) => {
+            Some("stopping, and giving back what has come; this waits for the write to the pool")
+        }
+        (Some(Step::Deregister | Step::Unmap | Step::GiveBack), true) => {
+            Some("already taking everything back")
+        }
+        (Some(Step::Map | Step::Populate | Step::Layout | Step::Verify), true) => {
+            Some("stopping and taking everything back")
+        }
+        (_, false) => Some(
+            "stopping already; kill -9 would leave added huge pages behind, for hugemr release --stale",
+        ),
     }
 }
 

@@ -5,7 +5,9 @@ pub(crate) mod diagnose;
 pub(crate) mod generate;
 pub(crate) mod plan;
 pub(crate) mod register;
+pub(crate) mod release;
 pub(crate) mod replay;
+pub(crate) mod reserve;
 
 use std::io::Write as _;
 

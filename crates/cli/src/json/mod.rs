@@ -5,10 +5,12 @@
 mod diagnosis;
 mod plan;
 mod register;
+mod reserve;
 
 pub(crate) use diagnosis::diagnosis;
 pub(crate) use plan::{PlanDocument, RefusalDocument, limit};
 pub(crate) use register::register;
+pub(crate) use reserve::{release, reserve};
 
 use serde::Serialize;
 

@@ -4,6 +4,7 @@ pub(crate) mod diagnosis;
 mod plan;
 mod refusal;
 pub(crate) mod register;
+pub(crate) mod reserve;
 mod table;
 pub(crate) mod words;
 

@@ -13,6 +13,7 @@ use super::{diagnosis, table, words};
 use crate::commands::plan::Asked;
 use crate::device::{Arrived, Inside};
 use crate::exit::Failure;
+use crate::progress::Pools;
 
 /// What is held, as the command got it.
 pub(crate) struct Held {
@@ -50,6 +51,8 @@ pub(crate) struct Seen {
     pub(crate) proved: Proved,
     pub(crate) report: Option<Report>,
     pub(crate) took: Duration,
+    /// What was done to the pools for it, where that was asked for.
+    pub(crate) reserved: Option<Pools>,
     /// No MR is other than it should be.
     pub(crate) as_planned: bool,
 }
@@ -90,6 +93,7 @@ impl Seen {
             proved,
             report: held.report.clone(),
             took: held.took,
+            reserved: None,
             as_planned,
         }
     }
@@ -260,6 +264,8 @@ pub(crate) struct Released {
     pub(crate) inside: Option<(u64, u64)>,
     /// Page size, free before, free after.
     pub(crate) pools: Vec<(PageSize, u64, u64)>,
+    /// What was done to the pools, where that was asked for.
+    pub(crate) reserved: Option<Pools>,
 }
 
 pub(crate) fn released(released: &Released) -> String {
@@ -275,6 +281,9 @@ pub(crate) fn released(released: &Released) -> String {
             Grouped(mrs),
             Grouped(entries)
         ));
+    }
+    if let Some(pools) = &released.reserved {
+        line.push_str(&format!("\n  pools: {}", super::reserve::lowered(pools)));
     }
     for (page, before, after) in &released.pools {
         let (b, a) = (Grouped(*before), Grouped(*after));
