@@ -83,7 +83,8 @@ impl<'a> Steps<'a> {
             self.watch.at().set(Some(step));
         }
         #[cfg(debug_assertions)]
-        crate::test_at::event(&event, self.watch.token());
+        crate::test_at::event(&event, self.watch);
+        self.watch.is_stopped();
         match event {
             Event::Begin(Step::Reserve) if !self.quiet => {
                 self.state().waiting = Some(Waiting::start(self.bars.as_ref()));

@@ -1,5 +1,6 @@
 //! Signals, for the commands that hold or change something: the first asks everything to stop in order.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use hugemr::Step;
@@ -12,6 +13,8 @@ use crate::exit::Failure;
 /// Watches SIGINT and SIGTERM for the rest of the process.
 pub(crate) struct Watch {
     token: CancelToken,
+    /// Set by the handler itself: a write to a pool that a signal has cut short is seen at once.
+    flag: Arc<AtomicBool>,
     at: At,
     came: Mutex<mpsc::Receiver<i32>>,
 }
@@ -19,19 +22,24 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn start() -> Result<Self, Failure> {
         let token = CancelToken::new();
+        let flag = Arc::new(AtomicBool::new(false));
+        let cannot = |e| Failure::system(format_args!("cannot watch signals: {e}"));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(cannot)?;
+        }
         let (tell, came) = mpsc::channel();
-        let mut signals = Signals::new([SIGINT, SIGTERM])
-            .map_err(|e| Failure::system(format_args!("cannot watch signals: {e}")))?;
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(cannot)?;
         let cancel = token.clone();
         let at = At::default();
         let now = at.clone();
         let watch = move || {
+            let mut first = true;
             for signal in signals.forever() {
-                let first = !cancel.is_cancelled();
                 cancel.cancel();
                 if let Some(text) = answer(now.get(), first) {
                     crate::commands::remark(&format!("{}: {text}", name(signal)));
                 }
+                first = false;
                 if tell.send(signal).is_err() {
                     return;
                 }
@@ -40,12 +48,21 @@ impl Watch {
         std::thread::Builder::new()
             .name("hugemr-signals".to_owned())
             .spawn(watch)
-            .map_err(|e| Failure::system(format_args!("cannot watch signals: {e}")))?;
+            .map_err(cannot)?;
         Ok(Self {
             token,
+            flag,
             at,
             came: Mutex::new(came),
         })
+    }
+
+    /// Whether a signal came; cancels the token, if the thread that does has not had its turn yet.
+    pub(crate) fn is_stopped(&self) -> bool {
+        if self.flag.load(Ordering::Acquire) {
+            self.token.cancel();
+        }
+        self.token.is_cancelled()
     }
 
     /// The step at which the command is, to be kept up by who shows it.

@@ -1,17 +1,19 @@
 //! For the tests of this command, and not in a release build: `HUGEMR_TEST_AT=STEP:ACTION` does something to this process
 //! at the beginning of a step of the transaction, so that a test need not hit the moment from outside. `STEP` is a name of
-//! [`Step`], or `raising` and `lowering`: just before a pool is written. `ACTION` is `int`, `term`, `kill` or `panic`.
+//! `hugemr::Step`, or `raising` and `lowering`: just before a pool is written. `ACTION` is `int`, `term`, `kill`, `stop` (until
+//! SIGCONT) or `panic`.
 
 use std::time::Duration;
 
 use hugemr::Event;
 use hugemr::host::reserve::Step as PoolStep;
-use hugemr_core::registrar::CancelToken;
-use signal_hook::consts::{SIGINT, SIGKILL, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGKILL, SIGSTOP, SIGTERM};
 use signal_hook::low_level::raise;
 
+use crate::signals::Watch;
+
 /// Does what the variable says, if this is the moment.
-pub(crate) fn event(event: &Event, token: &CancelToken) {
+pub(crate) fn event(event: &Event, watch: &Watch) {
     let Ok(text) = std::env::var("HUGEMR_TEST_AT") else {
         return;
     };
@@ -24,17 +26,18 @@ pub(crate) fn event(event: &Event, token: &CancelToken) {
         Event::Pool(PoolStep::Lowering(_)) => "lowering",
         _ => return,
     };
-    if now != at || token.is_cancelled() {
+    if now != at || watch.is_stopped() {
         return;
     }
     let signal = match action {
         "int" => SIGINT,
         "term" => SIGTERM,
         "kill" => SIGKILL,
+        "stop" => SIGSTOP,
         _ => panic!("a planned panic at {now}"),
     };
     raise(signal).expect("a signal of its own reaches every process");
-    while !token.is_cancelled() {
+    while signal != SIGSTOP && !watch.token().is_cancelled() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -185,10 +185,13 @@ impl<'a> Build<'a> {
                 progress(event);
             }
         };
+        let start = Instant::now();
         let reserved = self.reserved(&tell)?;
+        let took = self.reserve.map(|_| start.elapsed());
         match self.on_memory(backend, &reserved, &tell) {
             Ok((registration, mut report)) => {
                 report.reserved = reserved.added();
+                report.reserve = took;
                 Ok(Pool {
                     registration,
                     report,

@@ -164,6 +164,7 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
             tell(Event::End(Step::Register, register));
             let report = Report {
                 reserved: Vec::new(),
+                reserve: None,
                 mrs: shared.ready,
                 layout: shared
                     .layout

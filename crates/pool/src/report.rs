@@ -29,6 +29,8 @@ pub struct MrReport {
 pub struct Report {
     /// Pages that were added to pools: page size, node (`None`: the pool of the whole host), number.
     pub reserved: Vec<(PageSize, Option<u32>, u64)>,
+    /// What that took; `None` where it was not asked for.
+    pub reserve: Option<Duration>,
     /// In the order of MRs.
     pub mrs: Vec<MrReport>,
     /// Whether the predictions are there.

@@ -46,7 +46,7 @@ impl Wish<'_> {
             }
             for &(page, pages) in &self.need {
                 let made = self.one(page, pages, tell)?;
-                reserved.list.push(made);
+                reserved.list.extend(made);
             }
             Ok::<(), Cause>(())
         });
@@ -72,12 +72,14 @@ impl Wish<'_> {
         })
     }
 
+    /// `None`: enough is there, and the rights to note in the ledger that it is wanted are missing. The kernel's promise
+    /// when it is mapped is what counts then.
     fn one(
         &self,
         page: PageSize,
         pages: u64,
         tell: &dyn Fn(Event),
-    ) -> Result<Reservation, ReserveError> {
+    ) -> Result<Option<Reservation>, ReserveError> {
         let guarded = Guarded::new(tell);
         let cancel = || self.cancel.is_cancelled() || guarded.has_panicked();
         let mut step = |step| guarded.tell(Event::Pool(step));
@@ -93,7 +95,10 @@ impl Wish<'_> {
             .run();
         // A reservation that stands is dropped by the panic, and so given back.
         guarded.go_on();
-        made
+        match made {
+            Err(ReserveError::NotAllowed { commands }) if commands.is_empty() => Ok(None),
+            other => other.map(Some),
+        }
     }
 }
 
@@ -176,3 +181,6 @@ impl<'a> Guarded<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,8 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use hugemr_core::size::{Grouped, PageSize};
+use hugemr_core::size::{Bytes, Grouped, PageSize};
+use hugemr_host::facts::Memory;
 use hugemr_host::pools::Pools as HostPools;
 use hugemr_host::reserve::{
     Change, Effort, Reserve, ReserveError, ReserveRequest, Spread, Step as PoolStep, plan,
@@ -39,6 +40,7 @@ pub(crate) fn run(command: &ReserveCommand) -> Ended {
     let ReserveRequest { page, pages, .. } = request;
     let before = HostPools::read(&root);
     let changes = plan(&root, &request).map_err(|error| failed(command, &error))?;
+    check_memory(&root, &changes).map_err(|error| failed(command, &error))?;
     let mut reserved = Reserved {
         changed: false,
         dry_run: command.dry_run,
@@ -84,6 +86,19 @@ fn asked(command: &ReserveCommand) -> Result<ReserveRequest, Failure> {
     })
 }
 
+/// What the reservation would refuse, said before a change is announced.
+fn check_memory(root: &Root, changes: &[Change]) -> Result<(), ReserveError> {
+    let bytes = |change: &Change| (change.to - change.from).saturating_mul(change.page.bytes());
+    let need = changes.iter().map(bytes).fold(0, u64::saturating_add);
+    match Memory::read(root).available {
+        Some(available) if need > available => Err(ReserveError::Memory {
+            need: Bytes(need),
+            available: Bytes(available),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// The exact change, before it is made.
 fn announce(reserved: &Reserved) -> Result<(), Failure> {
     let asked = render::pages(reserved.pages, reserved.page);
@@ -115,6 +130,8 @@ fn raise(command: &ReserveCommand, root: &Root, request: ReserveRequest) -> Resu
     watch.at().set(Some(hugemr::Step::Reserve));
     let mut pools = Pools::default();
     let mut told = |step: PoolStep| {
+        #[cfg(debug_assertions)]
+        crate::test_at::event(&hugemr::Event::Pool(step), &watch);
         pools.note(&step);
         if let Some(text) = render::step(&step).filter(|_| !command.json) {
             remark(&format!("reserve    {text}"));
@@ -123,7 +140,7 @@ fn raise(command: &ReserveCommand, root: &Root, request: ReserveRequest) -> Resu
     let bars = (!command.json && std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .then(indicatif::MultiProgress::new);
     let waiting = (!command.json).then(|| Waiting::start(bars.as_ref()));
-    let cancelled = || watch.token().is_cancelled();
+    let cancelled = || watch.is_stopped();
     let made = Reserve::new(root, request)
         .keep()
         .effort(Effort {
@@ -248,13 +265,13 @@ pub(crate) fn failure(error: &ReserveError, again: &str) -> Failure {
             }
             failure
         }
-        ReserveError::Cancelled { back } => {
-            let pages: u64 = back.iter().map(|(_, pages)| pages).sum();
-            Failure::system(format_args!(
+        ReserveError::Cancelled { back } => match back.iter().map(|(_, pages)| pages).sum() {
+            0u64 => Failure::system("cancelled; no page had been added"),
+            pages => Failure::system(format_args!(
                 "cancelled; {} pages that had come were given back",
                 Grouped(pages)
-            ))
-        }
+            )),
+        },
         ReserveError::Ledger(hugemr_host::ledger::LedgerError::File { denied: true, .. }) => {
             Failure::system(error).with(format!("run        {again}"))
         }

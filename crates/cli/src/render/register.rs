@@ -246,7 +246,10 @@ fn proved(proved: &Proved) -> Option<String> {
 fn times(seen: &Seen) -> String {
     match &seen.report {
         Some(report) => format!(
-            "  time populate {}, register {} (overlapped), total {}; {} threads",
+            "  time {}populate {}, register {} (overlapped), total {}; {} threads",
+            report
+                .reserve
+                .map_or_else(String::new, |took| format!("reserve {}, ", seconds(took))),
             seconds(report.populate),
             seconds(report.register),
             seconds(seen.took),
