@@ -80,7 +80,7 @@ impl<'a> Steps<'a> {
 
     pub(crate) fn tell(&self, event: Event) {
         if let Event::Begin(step) = event {
-            self.watch.at().set(Some(step));
+            self.watch.comes_to(step);
         }
         #[cfg(debug_assertions)]
         crate::test_at::event(&event, self.watch);

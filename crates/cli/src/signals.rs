@@ -65,9 +65,12 @@ impl Watch {
         self.token.is_cancelled()
     }
 
-    /// The step at which the command is, to be kept up by who shows it.
-    pub(crate) fn at(&self) -> &At {
-        &self.at
+    /// Which step of the transaction has begun. Steps overlap: the last one in their order counts. After a signal it is
+    /// left as it was when the signal came.
+    pub(crate) fn comes_to(&self, step: Step) {
+        if !self.is_stopped() {
+            self.at.come_to(step);
+        }
     }
 
     /// Cancelled by the first signal.
@@ -94,11 +97,12 @@ impl Watch {
 
 /// The step of the transaction that is under way. Clones are the same place.
 #[derive(Clone, Default)]
-pub(crate) struct At(Arc<Mutex<Option<Step>>>);
+struct At(Arc<Mutex<Option<Step>>>);
 
 impl At {
-    pub(crate) fn set(&self, step: Option<Step>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = step;
+    fn come_to(&self, step: Step) {
+        let mut at = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *at = (*at).max(Some(step));
     }
 
     fn get(&self) -> Option<Step> {

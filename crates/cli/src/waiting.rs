@@ -7,7 +7,6 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hugemr_core::size::Bytes;
 use hugemr_host::facts::Memory;
 use hugemr_host::root::Root;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -78,14 +77,13 @@ fn free() -> Option<u64> {
 fn text(elapsed: Duration, before: Option<u64>, now: Option<u64>) -> String {
     let mut text = seconds(elapsed);
     if let (Some(before), Some(now)) = (before, now) {
-        // MiB are enough, and do not flicker.
-        let mib = |bytes: u64| Bytes(bytes >> 20 << 20);
+        let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64);
         let change = if now <= before {
-            format!("{} less", mib(before - now))
+            format!("{} less", gib(before - now))
         } else {
-            format!("{} more", mib(now - before))
+            format!("{} more", gib(now - before))
         };
-        text = format!("{text}, MemFree {}, {change} than at the start", mib(now));
+        text = format!("{text}, MemFree {}, {change} than at the start", gib(now));
     }
     text
 }
@@ -100,11 +98,11 @@ mod tests {
         let told = |before, now| text(Duration::from_millis(12_340), before, now);
         assert_eq!(
             told(gib(1000), gib(780)),
-            "12.34 s, MemFree 780 GiB, 220 GiB less than at the start"
+            "12.34 s, MemFree 780.0 GiB, 220.0 GiB less than at the start"
         );
         assert_eq!(
             told(gib(1), gib(3)),
-            "12.34 s, MemFree 3 GiB, 2 GiB more than at the start"
+            "12.34 s, MemFree 3.0 GiB, 2.0 GiB more than at the start"
         );
         assert_eq!(told(None, gib(1)), "12.34 s");
     }

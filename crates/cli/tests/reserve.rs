@@ -392,6 +392,36 @@ fn reserve_is_idempotent_and_release_gives_back_the_same() {
 
 #[test]
 #[ignore = "needs huge pages and root"]
+fn pages_in_use_stay_with_their_user() {
+    let _pools = lock();
+    let before = persistent();
+    let size = beyond_the_pool(16);
+    json(&["reserve", &size, "--json"], 0);
+    // Enough is there: it adds nothing, and maps all of it.
+    let mut user = holding(0);
+    assert_eq!(added_by(user.id()), 0);
+    let back = json(&["release", "--json"], 0);
+    assert_eq!(
+        (pages(&back["pools"]), &back["in_use"]),
+        (16, &Value::from(16))
+    );
+    is_as_before(before, "release");
+    let total = || {
+        let pool = *Pools::read(&Root::real()).of(PageSize::M2).unwrap();
+        pool.total.unwrap()
+    };
+    assert_eq!(total(), before + 16, "the user has its pages");
+    signal(&user, "INT");
+    assert!(user.wait().unwrap().success());
+    assert_eq!(
+        total(),
+        before,
+        "and the kernel took them when they were free"
+    );
+}
+
+#[test]
+#[ignore = "needs huge pages and root"]
 fn two_processes_and_an_outside_writer_in_any_order() {
     let _pools = lock();
     let before = persistent();

@@ -74,7 +74,7 @@ fn planned(command: &RegisterCommand, asked: &Asked) -> Result<Plan, Box<Refusal
         Err(refusal) if command.reserve && refusal.code == Code::HugepageShort => refusal,
         other => return other,
     };
-    match of(&host::with_raised_pools(&asked.host)) {
+    match of(&host::with_raised_pools(&asked.host, asked.request.pages)) {
         // More than there is: the true count of the pools says more than what could be added.
         Err(second) if second.code == Code::HugepageShort => {
             remark("--reserve: not even with all the memory that is available");
@@ -136,7 +136,7 @@ impl Run<'_> {
         let contiguous = self.command.layout == SimLayout::Contiguous;
         device::back(device, SIMULATED_BASE, &self.plan.segments, contiguous)?;
         let steps = Steps::new(self.command.what.json, self.watch);
-        self.watch.at().set(Some(hugemr::Step::Register));
+        self.watch.comes_to(hugemr::Step::Register);
         let progress = |p: &hugemr_core::registrar::Progress| {
             steps.tell(hugemr::Event::Progress {
                 step: hugemr::Step::Register,
@@ -174,7 +174,7 @@ impl Run<'_> {
         };
         let proved = self.prove(|backend| hugemr::verify(backend, &keys, |_| ()));
         let seen = self.seen(&held, proved);
-        self.watch.at().set(Some(hugemr::Step::Hold));
+        self.watch.comes_to(hugemr::Step::Hold);
         let shown = self.show(&seen);
         let start = Instant::now();
         registration

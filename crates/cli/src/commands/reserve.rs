@@ -127,7 +127,7 @@ fn announce(reserved: &Reserved) -> Result<(), Failure> {
 
 fn raise(command: &ReserveCommand, root: &Root, request: ReserveRequest) -> Result<Pools, Failure> {
     let watch = Watch::start()?;
-    watch.at().set(Some(hugemr::Step::Reserve));
+    watch.comes_to(hugemr::Step::Reserve);
     let mut pools = Pools::default();
     let mut told = |step: PoolStep| {
         #[cfg(debug_assertions)]

@@ -200,8 +200,8 @@ mod tests {
         for step in [
             raising(0, 4, 1004),
             came(0, 700),
-            raising(1, 0, 300),
-            came(1, 300),
+            raising(1, 0, 324),
+            came(1, 324),
             raising(0, 704, 1004),
             came(0, 0),
             raising(2, 0, 9),
@@ -211,7 +211,7 @@ mod tests {
         }
         assert_eq!(
             raised(&pools),
-            "1,000 pages of 2 MiB (2,000 MiB) added: node0 4 -> 704, node1 0 -> 300"
+            "1,024 pages of 2 MiB (2 GiB) added: node0 4 -> 704, node1 0 -> 324"
         );
         assert_eq!(lowered(&pools), "nothing was added, nothing goes back");
         pools.note(&PoolStep::Lowering(Change {
