@@ -120,6 +120,7 @@ pub(crate) struct RegMr {
     pub(crate) va: u64,
     pub(crate) len: u64,
     pub(crate) page_shift: u8,
+    pub(crate) level: u8,
     pub(crate) entries: u64,
     pub(crate) used: u64,
     pub(crate) budget: u64,
