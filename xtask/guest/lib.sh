@@ -43,13 +43,17 @@ run_check() {
     echo "TOOK $CHECK $(awk "BEGIN{printf \"%.2f\", $(uptime_now) - $begun}")"
 }
 
+# seconds since the guest started, without a fraction
+seconds() {
+    cut -d. -f1 /proc/uptime
+}
+
 # wait_for SECONDS COMMAND...: until the command succeeds
 wait_for() {
-    left=$(($1 * 5))
+    deadline=$(($(seconds) + $1))
     shift
     until "$@"; do
-        left=$((left - 1))
-        [ $left -le 0 ] && return 1
+        [ "$(seconds)" -lt $deadline ] || return 1
         sleep 0.2
     done
 }
@@ -69,9 +73,15 @@ field() {
     printf '%u\n' "$(awk -v name="$1:" '$1 == name { print $2; exit }')"
 }
 
-# number NAME: the first number of that name in JSON on standard input
-number() {
-    tr ',{}[]' '\n\n\n\n\n' | sed -n "s/^ *\"$1\" *: *\([0-9][0-9]*\).*/\1/p" | head -n 1
+# limit NAME: a limit of `hugemr devices --json` on standard input, in decimal
+limit() {
+    awk -v name="\"$1\":" '
+        $1 == name && $2 != "{" { gsub(/[",]/, "", $2); print $2; exit }
+        $1 == name { inside = 1; next }
+        inside && $1 == "\"unlimited\":" { print "18446744073709551615"; exit }
+        inside && $1 == "\"min\":" { min = $2 }
+        inside && $1 == "\"max\":" { print min == $2 ? $2 + 0 : min " to " $2; exit }
+        inside && /}/ { exit }' | sed 's/,$//'
 }
 
 # Which checks to run: all of the harness's list, or one.
@@ -87,14 +97,10 @@ need_hugemr() {
     [ -x /usr/local/bin/hugemr ] || skip "run with --hugemr none"
 }
 
-# holds SECONDS PID COUNT: until process PID holds COUNT memory regions, or ends
+# holds SECONDS PID COUNT: until process PID holds COUNT memory regions, or has ended
 holds() {
-    left=$(($1 * 5))
-    until [ "$(mrs "$2")" = "$3" ]; do
-        left=$((left - 1))
-        [ $left -gt 0 ] && kill -0 "$2" 2>/dev/null || return 1
-        sleep 0.2
-    done
+    holds_or_gone() { [ "$(mrs $1)" = $2 ] || ! kill -0 $1 2>/dev/null; }
+    wait_for "$1" holds_or_gone "$2" "$3" && kill -0 "$2" 2>/dev/null
 }
 
 # as_nobody MEMLOCK_BYTES COMMAND...

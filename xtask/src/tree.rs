@@ -1,9 +1,12 @@
 //! The source tree: where it is, and the text files in it.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+
+use crate::tidy::Source;
 
 /// Folders that hold what was built, fetched or found, not what was written.
 const NOT_SOURCE: &[&str] = &[".git", "target", "corpus", "artifacts", "coverage"];
@@ -32,6 +35,8 @@ pub(crate) fn cargo() -> std::process::Command {
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     files: BTreeMap<String, String>,
+    /// The Rust files among them, taken apart when first asked for.
+    sources: OnceCell<BTreeMap<String, Source>>,
 }
 
 impl Tree {
@@ -70,6 +75,17 @@ impl Tree {
             .map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
+    /// Path and source of every Rust file.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = (&str, &Source)> {
+        let take_apart = || {
+            let rust = self.files.iter().filter(|(path, _)| path.ends_with(".rs"));
+            rust.map(|(path, text)| (path.clone(), Source::new(text)))
+                .collect()
+        };
+        let sources: &BTreeMap<String, Source> = self.sources.get_or_init(take_apart);
+        sources.iter().map(|(path, source)| (path.as_str(), source))
+    }
+
     /// The text of one file.
     pub(crate) fn get(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)
@@ -82,6 +98,7 @@ impl<const N: usize> From<[(&str, &str); N]> for Tree {
         let own = |(path, text): (&str, &str)| (path.to_owned(), text.to_owned());
         Self {
             files: files.into_iter().map(own).collect(),
+            ..Self::default()
         }
     }
 }

@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Devices(DevicesCommand),
     /// Explain why a registration failed: an errno and what is known -> ranked causes
     Diagnose(DiagnoseCommand),
+    /// More: run cases from a file (JSON Lines) through the code of the commands, and compare
+    Replay(ReplayCommand),
     /// More: print the man page
     #[command(hide = true)]
     Man,
@@ -88,9 +90,12 @@ pub(crate) struct RegisterCommand {
     /// How simulated memory lies physically (with --memory none)
     #[arg(long, value_enum, value_name = "KIND", default_value = "scattered")]
     pub(crate) layout: SimLayout,
-    /// Threads that populate and register [default: one for each CPU of the process]
+    /// Threads that populate and register [default: one for each CPU of the process; one without memory]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
+    /// For tests of large ranges on small machines: the same N huge pages again and again behind the whole range
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub(crate) alias_pages: Option<std::num::NonZeroU64>,
     /// What the MRs allow: a list of local-write, remote-read, remote-write, remote-atomic, relaxed-ordering
     #[arg(long, value_name = "LIST", value_parser = parse_access, default_value = "local-write,remote-read,remote-write")]
     pub(crate) access: Access,
@@ -183,12 +188,19 @@ pub(crate) struct DevicesCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct DiagnoseCommand {
+    /// A log to read instead, of Mooncake, UCX, NCCL, libfabric, a driver; - for standard input
+    #[arg(
+        value_name = "LOG",
+        conflicts_with = "errno",
+        required_unless_present = "errno"
+    )]
+    pub(crate) log: Option<PathBuf>,
     /// The error: EIO, 5, or "Input/output error"
     #[arg(long, value_name = "ERRNO", value_parser = parse_errno)]
-    pub(crate) errno: Errno,
-    /// Family of the device: erdma, efa, ionic, mlx4, ascend, verbs
-    #[arg(long, value_name = "FAMILY", default_value = "erdma", value_parser = parse_family)]
-    pub(crate) family: hugemr_core::device::Family,
+    pub(crate) errno: Option<Errno>,
+    /// Family of the device: erdma, efa, ionic, mlx4, ascend, verbs [default: erdma, or as the log says]
+    #[arg(long, value_name = "FAMILY", value_parser = parse_family)]
+    pub(crate) family: Option<hugemr_core::device::Family>,
     /// Length of the MR
     #[arg(long, value_name = "SIZE")]
     pub(crate) length: Option<Size>,

@@ -1,5 +1,7 @@
 //! From `--device` to a device: the only module that names a backend.
 
+pub(crate) mod stated;
+
 use std::sync::Arc;
 
 use hugemr_core::backend::{RegBackend, VerifyBackend};
@@ -9,7 +11,7 @@ use hugemr_core::fact::{Kind, Limit, Source};
 use hugemr_core::host::Host;
 use hugemr_core::layout::PhysRun;
 use hugemr_core::size::PageSize;
-use hugemr_sim::{Overrides, SimDevice, SimMemory};
+use hugemr_sim::{Outcome, Overrides, SimDevice, SimMemory};
 use hugemr_verbs::{OpenOptions, VerbsBackend};
 
 use crate::args::{Budget, FactArgs, Memlock};
@@ -250,4 +252,17 @@ pub(crate) fn back_runs(
     device
         .back(addr, chunk.len, memory)
         .map_err(|error| error.to_string())
+}
+
+/// The page size of the MR that the simulated device refused last.
+pub(crate) fn refused_page(opened: &Opened) -> Option<PageSize> {
+    let log = opened.simulated()?.log();
+    let refused = |outcome: &Outcome| matches!(outcome, Outcome::Refused { .. });
+    Some(
+        log.iter()
+            .rev()
+            .find(|event| refused(&event.outcome))?
+            .arrival?
+            .page,
+    )
 }

@@ -189,7 +189,7 @@ pub enum VerifyError {
 ///
 /// # Safety
 /// An implementor promises that `[base, base + len)` is mapped, readable and writable memory (as far as the access
-/// that is asked for needs it) until the value is dropped, whatever safe code does; or that
+/// that is asked for needs it) until the value is dropped, whatever safe code does, and forever if it is leaked; or that
 /// [`is_mapped`](Self::is_mapped) is false.
 pub unsafe trait Backing: Send + Sync {
     /// Address of the first byte.
@@ -266,6 +266,12 @@ macro_rules! forward_backend {
             }
             fn needs_memory(&self) -> bool {
                 (**self).needs_memory()
+            }
+        }
+
+        impl<B: VerifyBackend + ?Sized> VerifyBackend for $pointer {
+            fn round_trip(&self, addr: u64, len: u32, rkey: Rkey) -> Result<(), VerifyError> {
+                (**self).round_trip(addr, len, rkey)
             }
         }
     )*};

@@ -50,7 +50,7 @@ pub struct Platform {
 pub struct HugePool {
     /// Page size.
     pub page: PageSize,
-    /// Pages in the pool (`nr_hugepages`).
+    /// Pages in the pool, surplus ones included (`nr_hugepages`).
     pub total: u64,
     /// Pages not in use (`free_hugepages`).
     pub free: u64,
@@ -84,7 +84,7 @@ pub struct Host {
     pub memlock: Option<Limit>,
     /// Bytes that this process has pinned already.
     pub pinned: u64,
-    /// The lowest hugetlb limit of the cgroups above this process, bytes, by page size.
+    /// The least that is left under the hugetlb limits of the cgroups above this process, bytes, by page size.
     pub cgroup: Vec<(PageSize, u64)>,
 }
 

@@ -19,6 +19,7 @@ pub mod fact;
 pub mod host;
 pub mod key_table;
 pub mod layout;
+pub mod learn;
 pub mod plan;
 pub mod quirk;
 #[allow(unsafe_code)]

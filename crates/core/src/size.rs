@@ -171,18 +171,21 @@ fn exact(value: u64) -> String {
         let text = format!("{:03}", thousandths / u128::from(unit));
         return format!("{whole}.{} {name}", text.trim_end_matches('0'));
     }
+    // Two terms where the second is small (`128 GiB - 4 KiB`); else the largest unit that divides.
     let missing = unit - rest;
     let (sign, term, near) = if missing < rest {
         ('-', missing, whole + 1)
     } else {
         ('+', rest, whole)
     };
-    if let Some(&(small, small_name)) = UNITS.iter().find(|(small, _)| term >= *small)
-        && term.is_multiple_of(small)
-    {
-        return format!("{near} {name} {sign} {} {small_name}", term / small);
+    let divides = |of: u64| UNITS.iter().find(|(unit, _)| of.is_multiple_of(*unit));
+    match divides(term) {
+        Some((small, small_name)) if term <= unit / 16 && term / small < 1024 => {
+            format!("{near} {name} {sign} {} {small_name}", term / small)
+        }
+        Some((small, small_name)) => format!("{} {small_name}", Grouped(value / small)),
+        None => format!("{} B", Grouped(value)),
     }
-    format!("{} B", Grouped(value))
 }
 
 /// A count with a comma between groups of three digits: `234,881,024`.
@@ -404,6 +407,9 @@ mod tests {
             (TIB + 4 * KIB, "1 TiB + 4 KiB"),
             (128 * GIB - 4 * KIB, "128 GiB - 4 KiB"),
             (4 * GIB - 2 * MIB, "4 GiB - 2 MiB"),
+            (8840 * MIB, "8,840 MiB"),
+            (2_145_386_496, "2 GiB - 2 MiB"),
+            (GIB + 376 * MIB, "1,400 MiB"),
             (TIB + 1, "1,099,511,627,777 B"),
             (3_779_571_220, "3,779,571,220 B"),
             (u64::MAX, "18,446,744,073,709,551,615 B"),

@@ -35,20 +35,23 @@ pub trait GuestMemory {
     /// As [`write`](Self::write), and when `addr` is not a multiple of 4.
     fn publish(&self, addr: u64, word: [u8; 4]) -> Result<(), MemError>;
 
-    /// Reads little-endian 64-bit words; at most 512 of them.
+    /// Reads little-endian 64-bit words.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and for more than 512 words.
+    /// As [`read`](Self::read).
     fn read_words(&self, addr: u64, words: &mut [u64]) -> Result<(), MemError> {
-        let mut bytes = [0u8; 4096];
-        let len = words.len() * 8;
-        let bytes = bytes.get_mut(..len).ok_or(MemError {
-            addr,
-            len: len as u64,
-        })?;
-        self.read(addr, bytes)?;
-        for (word, chunk) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
-            *word = u64::from_le_bytes(*chunk);
+        let len = words.len() as u64 * 8;
+        if len > 0 && addr.checked_add(len - 1).is_none() {
+            return Err(MemError { addr, len });
+        }
+        // Small, so that the two words of a stamp cost no more than they must.
+        let mut bytes = [0u8; 512];
+        for (i, some) in (0..).zip(words.chunks_mut(64)) {
+            let bytes = bytes.get_mut(..some.len() * 8).unwrap_or_default();
+            self.read(addr + i * 512, bytes)?;
+            for (word, chunk) in some.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                *word = u64::from_le_bytes(*chunk);
+            }
         }
         Ok(())
     }
@@ -139,8 +142,19 @@ mod tests {
         assert!(m.read(u64::MAX - 7, &mut b).is_ok());
         assert!(m.read(u64::MAX - 6, &mut b).is_err());
         assert!(m.publish(0x1002, [0; 4]).is_err());
-        let mut words = [0; 513];
+        let mut words = [0; 3];
         assert!(m.read_words(0x1000, &mut words).is_err());
         assert!(m.read_words(0x1000, &mut words[..2]).is_ok());
+        assert!(m.read_words(u64::MAX - 7, &mut words[..1]).is_ok());
+        assert!(m.read_words(u64::MAX - 7, &mut words).is_err());
+    }
+
+    #[test]
+    fn words_are_read_in_pieces() {
+        let bytes: Vec<u8> = (0..200u64).flat_map(u64::to_le_bytes).collect();
+        let m = RamMemory::from_bytes(0x1000, bytes);
+        let mut words = [0; 199];
+        m.read_words(0x1008, &mut words).expect("read");
+        assert!(words.iter().copied().eq(1..200));
     }
 }

@@ -10,7 +10,7 @@ use crate::cmd::RegMr;
 use crate::mem::GuestMemory;
 use crate::mtt::Table;
 
-/// Second word of a stamped block.
+/// Second word of a stamped block: in memory the eight bytes `hugemrST`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"hugemrST");
 
 /// How to check.

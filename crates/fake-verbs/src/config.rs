@@ -54,6 +54,8 @@ pub enum Wire {
     Flips,
     /// A write completes and changes nothing.
     Loses,
+    /// It arrives, and the far end reports failures of its own on the same queue.
+    Noisy,
 }
 
 /// One device.
@@ -185,7 +187,8 @@ impl DeviceConfig {
                     "silent" => Wire::Silent,
                     "flips" => Wire::Flips,
                     "loses" => Wire::Loses,
-                    _ => return Err("good, refuses, silent, flips or loses".to_owned()),
+                    "noisy" => Wire::Noisy,
+                    _ => return Err("good, refuses, silent, flips, loses or noisy".to_owned()),
                 }
             }
             "open" => self.open = Some(errno(value)?),

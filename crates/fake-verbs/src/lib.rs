@@ -291,6 +291,8 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     unsafe { register(pd, addr, length, iova, access) }
 }
 
+/// # Safety
+/// As `ibv_reg_mr_iova2`.
 unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -544,6 +546,8 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     0
 }
 
+/// # Safety
+/// As `ibv_post_send`.
 unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
     request: *mut ibv_send_wr,
@@ -583,13 +587,22 @@ unsafe extern "C" fn post_send(
             done.opcode = if request.opcode == READ { 2 } else { 1 };
             done.byte_len = local.length;
             done.qp_num = this.ibv.qp_num;
-            lock(&cq.done).push_back(done);
+            let mut queue = lock(&cq.done);
+            if context.device.config.wire == Wire::Noisy {
+                let mut noise = done;
+                noise.qp_num += 1;
+                noise.status = data::WR_FLUSH_ERR;
+                queue.push_back(noise);
+            }
+            queue.push_back(done);
         }
         next = request.next;
     }
     0
 }
 
+/// # Safety
+/// As `ibv_poll_cq`.
 unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, completions: *mut ibv_wc) -> c_int {
     // SAFETY: a CQ of ours.
     let this: &Cq = unsafe { ours(cq) };

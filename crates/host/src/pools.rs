@@ -324,6 +324,10 @@ mod tests {
         assert_eq!((pool.reserved, pool.available()), (None, None));
         assert_eq!(pool.total, Some(30));
         assert!(pools.reserved().is_empty());
+        // More memory than any host has, without wrapping.
+        global(&tree, PageSize::M2, [30, 20, 1 << 35, 0, 0]);
+        let pool = *Pools::read(&tree.root()).of(PageSize::M2).unwrap();
+        assert_eq!(pool.reserved, None);
     }
 
     #[test]

@@ -187,6 +187,11 @@ impl Unavailable {
                  RDMA device plugin; on a host udev makes {0}",
                 path.display()
             ),
+            // `alloc_ucontext` of erdma without extended doorbells asks for CAP_SYS_RAWIO.
+            Self::NoPermission { errno: Errno::EPERM, path, .. } => format!(
+                "run it as root or with CAP_SYS_RAWIO, and in a container allow {} in the device cgroup",
+                path.display()
+            ),
             Self::NoPermission { path, .. } => format!(
                 "give the user read and write access to {} (its group is often rdma; distributions make it 0666), \
                  and in a container allow it in the device cgroup",

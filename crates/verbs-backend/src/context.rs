@@ -6,7 +6,9 @@ use std::sync::Arc;
 use hugemr_core::errno::Errno;
 
 use crate::availability::Unavailable;
-use crate::devices::{DeviceList, OpenOptions, array_text, device_name, transport, uverbs_name};
+use crate::devices::{
+    DeviceList, OpenOptions, array_text, device_name, refused, transport, uverbs_name,
+};
 use crate::errno;
 use crate::info::{DeviceInfo, ForkSafety, Guid, Port};
 use crate::load::Library;
@@ -187,15 +189,21 @@ fn open_error(
     errno: Errno,
     options: &OpenOptions,
 ) -> Unavailable {
-    let device = name.to_owned();
     let path = options.char_device(uverbs.unwrap_or("uverbs?"));
+    // libibverbs looks for the file elsewhere after EACCES, and then says ENOENT.
+    if let Some(refused) = refused(name, &path) {
+        return refused;
+    }
+    let device = name.to_owned();
     match errno {
         Errno::EACCES | Errno::EPERM => Unavailable::NoPermission {
             device,
             path,
             errno,
         },
-        Errno::ENOENT | Errno::ENXIO => Unavailable::NoCharDevice { device, path },
+        Errno::ENOENT | Errno::ENXIO if !path.exists() => {
+            Unavailable::NoCharDevice { device, path }
+        }
         errno => Unavailable::Verb {
             verb: "ibv_open_device",
             device: Some(device),

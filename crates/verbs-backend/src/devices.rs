@@ -115,7 +115,7 @@ fn entries(library: &Library, devices: &DeviceList<'_>, options: &OpenOptions) -
 }
 
 /// Whether the character device is there but not for us.
-fn refused(device: &str, path: &Path) -> Option<Unavailable> {
+pub(crate) fn refused(device: &str, path: &Path) -> Option<Unavailable> {
     let c_path = CString::new(path.as_os_str().as_bytes()).ok()?;
     // SAFETY: a NUL-terminated path.
     let failed = unsafe { libc::access(c_path.as_ptr(), libc::R_OK | libc::W_OK) } != 0;

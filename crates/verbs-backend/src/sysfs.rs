@@ -88,6 +88,13 @@ pub(crate) fn gid_type(sys: &Path, device: &str, port: u8, index: u32) -> Option
     )))
 }
 
+/// The network interface behind a GID.
+pub(crate) fn gid_netdev(sys: &Path, device: &str, port: u8, index: u32) -> Option<String> {
+    text(&sys.join(format!(
+        "class/infiniband/{device}/ports/{port}/gid_attrs/ndevs/{index}"
+    )))
+}
+
 /// The network interface with this hardware address.
 pub(crate) fn netdev_of_mac(sys: &Path, mac: [u8; 6]) -> Option<String> {
     let wanted = mac.map(|byte| format!("{byte:02x}")).join(":");

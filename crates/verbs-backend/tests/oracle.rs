@@ -12,7 +12,7 @@ use std::mem::{align_of, offset_of, size_of};
 use std::process::{Command, Stdio};
 
 use hugemr_verbs::sys;
-use hugemr_verbs::sys::consts;
+use hugemr_verbs::sys::{cm, consts};
 
 /// One number of a structure: as we have it, as rdma-sys has it, and as an expression in C.
 struct Fact {
@@ -148,6 +148,7 @@ fn facts() -> Vec<Fact> {
         ours: size_of::<sys::ibv_send_wr_kind>(),
         theirs: size_of::<rdma_sys::wr_t>(),
     });
+    facts.extend(facts_of_cm());
     facts.push(Fact {
         what: "IBV_SYSFS_NAME_MAX".to_owned(),
         c: "IBV_SYSFS_NAME_MAX".to_owned(),
@@ -159,6 +160,36 @@ fn facts() -> Vec<Fact> {
         c: "IBV_SYSFS_PATH_MAX".to_owned(),
         ours: sys::IBV_SYSFS_PATH_MAX,
         theirs: 256,
+    });
+    facts
+}
+
+/// librdmacm: of two structures only the first fields are declared.
+fn facts_of_cm() -> Vec<Fact> {
+    macro_rules! offsets {
+        ($($type:ident { $($field:ident),* })*) => {
+            vec![$($(Fact {
+                what: format!("offset of {}.{}", stringify!($type), stringify!($field)),
+                c: format!("offsetof(struct {}, {})", stringify!($type), stringify!($field)),
+                ours: offset_of!(cm::$type, $field),
+                theirs: offset_of!(rdma_sys::$type, $field),
+            },)*)*]
+        };
+    }
+    let mut facts = offsets! {
+        rdma_event_channel { fd }
+        rdma_cm_id { verbs, channel, context, qp }
+        rdma_cm_event { id, listen_id, event, status }
+        rdma_conn_param {
+            private_data, private_data_len, responder_resources, initiator_depth, flow_control, retry_count,
+            rnr_retry_count, srq, qp_num
+        }
+    };
+    facts.push(Fact {
+        what: "size of rdma_conn_param".to_owned(),
+        c: "sizeof(struct rdma_conn_param)".to_owned(),
+        ours: size_of::<cm::rdma_conn_param>(),
+        theirs: size_of::<rdma_sys::rdma_conn_param>(),
     });
     facts
 }
@@ -248,7 +279,9 @@ fn every_constant_is_as_rdma_sys_has_it() {
 
 /// Assertions for a C compiler: it fails where one is false, and says which.
 fn c_program() -> String {
-    let mut program = String::from("#include <stddef.h>\n#include <infiniband/verbs.h>\n");
+    let mut program = String::from(
+        "#include <stddef.h>\n#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n",
+    );
     for Fact { what, c, ours, .. } in facts() {
         writeln!(
             program,
@@ -260,6 +293,31 @@ fn c_program() -> String {
         writeln!(
             program,
             "_Static_assert((long long)({name}) == {value}LL, \"{name} is not {value}\");"
+        )
+        .unwrap();
+    }
+    let events = (0i64..).zip(cm::EVENT_NAMES);
+    let numbered = [
+        (
+            "RDMA_CM_EVENT_ADDR_RESOLVED",
+            cm::RDMA_CM_EVENT_ADDR_RESOLVED,
+        ),
+        (
+            "RDMA_CM_EVENT_ROUTE_RESOLVED",
+            cm::RDMA_CM_EVENT_ROUTE_RESOLVED,
+        ),
+        (
+            "RDMA_CM_EVENT_CONNECT_REQUEST",
+            cm::RDMA_CM_EVENT_CONNECT_REQUEST,
+        ),
+        ("RDMA_CM_EVENT_ESTABLISHED", cm::RDMA_CM_EVENT_ESTABLISHED),
+        ("RDMA_PS_TCP", cm::RDMA_PS_TCP),
+    ];
+    let numbered = numbered.map(|(name, value)| (i64::from(value), name));
+    for (value, name) in events.chain(numbered) {
+        writeln!(
+            program,
+            "_Static_assert({name} == {value}, \"{name} is not {value}\");"
         )
         .unwrap();
     }

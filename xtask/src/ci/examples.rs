@@ -35,7 +35,8 @@ pub(super) fn step(ci: &mut Ci) -> Result<Outcome> {
     }
 }
 
-fn manifests() -> Result<Vec<PathBuf>> {
+/// The manifests of all packages under examples/.
+pub(super) fn manifests() -> Result<Vec<PathBuf>> {
     let Ok(folders) = std::fs::read_dir(root().join("examples")) else {
         return Ok(Vec::new());
     };

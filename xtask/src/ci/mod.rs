@@ -245,6 +245,17 @@ fn shown(command: &std::process::Command) -> String {
 
 fn fmt(_: &mut Ci) -> Result<Outcome> {
     must(cargo().args(["fmt", "--all", "--check"]))?;
+    // Packages outside of the workspace are not among `all`.
+    let others = examples::manifests()?
+        .into_iter()
+        .chain([root().join("fuzz/Cargo.toml")]);
+    for manifest in others {
+        must(
+            cargo()
+                .args(["fmt", "--check", "--manifest-path"])
+                .arg(manifest),
+        )?;
+    }
     Ok(Outcome::Done(String::new()))
 }
 

@@ -43,7 +43,7 @@ fn macros<'a>(
 
 pub(super) fn stubs(tree: &Tree, out: &mut Complaints) {
     for (path, source) in rust_below(tree, ALL) {
-        for (at, word) in macros(&source, &["todo", "unimplemented", "dbg"]) {
+        for (at, word) in macros(source, &["todo", "unimplemented", "dbg"]) {
             complain(out, path, source.line(at), format!("{word}! is left in"));
         }
     }
@@ -60,7 +60,7 @@ pub(super) fn prints(tree: &Tree, out: &mut Complaints) {
         if prints_by_trade {
             continue;
         }
-        for (at, word) in macros(&source, &["print", "println", "eprint", "eprintln"]) {
+        for (at, word) in macros(source, &["print", "println", "eprint", "eprintln"]) {
             if !source.in_test(at) {
                 complain(out, path, source.line(at), format!("{word}! in a library"));
             }

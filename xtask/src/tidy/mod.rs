@@ -18,7 +18,7 @@ mod text;
 mod unsafety;
 
 pub(crate) use forbidden::{NEEDS, need};
-use source::Source;
+pub(crate) use source::Source;
 
 /// A breach of a rule.
 #[derive(Debug, PartialEq, Eq)]
@@ -142,12 +142,12 @@ pub(crate) fn check(tree: &Tree) -> Result<usize> {
 }
 
 /// All Rust files of the tree that lie below one of `rooms`.
-fn rust_below<'a>(tree: &'a Tree, rooms: &'a [&str]) -> impl Iterator<Item = (&'a str, Source)> {
-    tree.files()
-        .filter(|(path, _)| {
-            path.ends_with(".rs") && rooms.iter().any(|room| path.starts_with(room))
-        })
-        .map(|(path, text)| (path, Source::new(text)))
+fn rust_below<'a>(
+    tree: &'a Tree,
+    rooms: &'a [&str],
+) -> impl Iterator<Item = (&'a str, &'a Source)> {
+    tree.sources()
+        .filter(|(path, _)| rooms.iter().any(|room| path.starts_with(room)))
 }
 
 /// Whether a whole file is test code.

@@ -22,15 +22,15 @@ pub(super) fn has_safety(tree: &Tree, out: &mut Complaints) {
             let what = match kind(behind) {
                 Kind::Mark | Kind::FnType => continue,
                 Kind::Declaration if is_trait_impl(source.block_head(at)) => continue,
-                Kind::Declaration if says(&source, at, "# Safety") => continue,
+                Kind::Declaration if says(source, at, "# Safety") => continue,
                 // Under libibverbs's name stands libibverbs's contract.
-                Kind::Declaration if path.starts_with(LOOK_ALIKE) && is_exported(&source, at) => {
+                Kind::Declaration if path.starts_with(LOOK_ALIKE) && is_exported(source, at) => {
                     continue;
                 }
                 Kind::Declaration => "an unsafe declaration without `# Safety` docs",
                 Kind::Use => "an unsafe block or impl without a SAFETY comment right above",
             };
-            if !says(&source, at, "SAFETY:") {
+            if !says(source, at, "SAFETY:") {
                 complain(out, path, source.line(at), what);
             }
         }

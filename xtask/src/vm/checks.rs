@@ -29,7 +29,20 @@ pub(crate) fn list(script: &str) -> Result<Vec<String>> {
     Ok(checks)
 }
 
+/// As the name of a sabotage: that of every check, one after the other.
+pub(crate) const ALL: &str = "all";
+
 impl Choice {
+    /// Whether a guest with these checks has what was asked for.
+    pub(crate) fn concerns(&self, all: &[String]) -> bool {
+        let named = self
+            .only
+            .iter()
+            .chain(&self.sabotage)
+            .filter(|name| *name != ALL);
+        named.into_iter().all(|name| all.contains(name))
+    }
+
     /// The checks to run out of all, or an error that names those there are.
     pub(crate) fn apply(&self, all: &[String]) -> Result<Vec<String>> {
         for name in self.only.iter().chain(&self.sabotage) {
@@ -89,5 +102,13 @@ mod tests {
         }
         .apply(&all);
         assert!(error.expect_err("unknown").to_string().contains("a, b"));
+        assert!(one.concerns(&all) && !one.concerns(&all[..1]));
+        assert!(
+            Choice {
+                only: None,
+                sabotage: Some(ALL.into())
+            }
+            .concerns(&[])
+        );
     }
 }

@@ -19,6 +19,7 @@ mod initramfs;
 mod judge;
 mod kernel;
 mod lab;
+mod mirror;
 mod module;
 mod modules;
 mod options;
@@ -117,21 +118,26 @@ fn run_erdma(cache: &Cache, options: &Options, reports: &mut Reports) -> Result<
         Some(path) => given(path)?,
         None => build("erdma-emulator", "erdma-emu")?,
     };
-    let wanted = |scenario: &&erdma::Scenario| {
+    let mut scenarios = Vec::new();
+    for scenario in erdma::SCENARIOS {
         let useful = hugemr.is_some() || !scenario.only_hugemr();
-        useful
-            && options
-                .scenario
-                .as_deref()
-                .is_none_or(|name| name == scenario.name)
-    };
-    let scenarios: Vec<_> = erdma::SCENARIOS.iter().filter(wanted).collect();
+        let named = options
+            .scenario
+            .as_deref()
+            .is_none_or(|name| name == scenario.name);
+        if useful && named && options.choice.concerns(&scenario.checks()?) {
+            scenarios.push(scenario);
+        }
+    }
     if scenarios.is_empty() {
         let names: Vec<_> = erdma::SCENARIOS
             .iter()
             .map(|scenario| scenario.name)
             .collect();
-        bail!("no such scenario; there are: {}", names.join(", "));
+        bail!(
+            "no scenario has that name and that check; there are: {}",
+            names.join(", ")
+        );
     }
     for version in &options.kernels {
         let qemu = Qemu::with_vfio_user(cache)?;

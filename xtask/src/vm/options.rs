@@ -15,8 +15,9 @@ usage: cargo xtask vm rxe   [--kernel 6.1|6.12|7.3] [--hugemr PATH] [--only CHEC
        cargo xtask vm fetch          get and build everything the guests need, run none
        cargo xtask vm clean          remove what earlier runs keep in target/vm
 Without --kernel: rxe on 6.1; erdma on 6.1, 6.12 and 7.3. HUGEMR_VM_CACHE names another cache.
---hugemr none: no command under test, its checks are skipped. --only and --sabotage need a
---scenario where there are several.
+--hugemr none: no command under test, its checks are skipped.
+--sabotage CHECK disturbs what that check looks at: it has to fail, and so has the run.
+--sabotage all does so for each check in a guest of its own, and succeeds where each has noticed.
 Exit status: 0 all passed, 1 a check failed, 2 bad usage, 3 packages or QEMU cannot be had.";
 
 /// What is to be done.

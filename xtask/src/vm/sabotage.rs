@@ -2,10 +2,8 @@
 //! disturbed for it, and each must fail.
 use anyhow::Result;
 
-use super::checks::Choice;
+use super::checks::{ALL, Choice};
 use super::judge::{Outcome, Report, Verdict};
-
-const ALL: &str = "all";
 
 /// Runs guests by `choice`. With `--sabotage all` the verdict of each check is turned round.
 pub(crate) fn run(

@@ -1,15 +1,30 @@
-//! `hugemr diagnose`.
+//! `hugemr diagnose`: of an errno, or of a log.
 
-use hugemr_core::diagnose::{Evidence, diagnose, given};
+use std::io::{BufRead, BufReader, Read as _};
+use std::path::Path;
+
+use hugemr_core::device::Family;
+use hugemr_core::diagnose::logs::{LONGEST_LINE, Log};
+use hugemr_core::diagnose::{Diagnosis, Evidence, diagnose, given};
 use hugemr_core::fact::{Kind, Limit, Source};
+use hugemr_core::size::Grouped;
+use serde_json::json;
 
 use super::say;
 use crate::args::{Budget, DiagnoseCommand, Memlock};
-use crate::exit::{Ended, Exit};
+use crate::exit::{Ended, Exit, Failure};
 use crate::{json, render};
 
 pub(crate) fn run(command: &DiagnoseCommand) -> Ended {
-    let diagnosis = diagnose(&evidence(command));
+    if let Some(path) = &command.log {
+        return log(command, path);
+    }
+    let Some(errno) = command.errno else {
+        return Err(Failure::usage("neither --errno nor a log was given"));
+    };
+    let mut evidence = Evidence::of_errno(errno, command.family.unwrap_or(Family::Erdma));
+    told(command, &mut evidence);
+    let diagnosis = diagnose(&evidence);
     if command.json {
         json::write(&json::diagnosis(&diagnosis))?;
     } else {
@@ -22,25 +37,100 @@ pub(crate) fn run(command: &DiagnoseCommand) -> Ended {
     })
 }
 
-fn evidence(command: &DiagnoseCommand) -> Evidence {
+/// What the flags tell goes over what the log tells.
+fn told(command: &DiagnoseCommand, evidence: &mut Evidence) {
     let source = |flag: &'static str| Source::new(Kind::Given, flag);
-    let mut evidence = Evidence::of_errno(command.errno, command.family);
-    evidence.length = command.length.as_ref().map(|size| size.bytes);
-    evidence.effective_page = command.page;
-    evidence.max_mr_size = command
-        .max_mr_size
-        .as_ref()
-        .map(|size| given(size.bytes, "--max-mr-size"));
-    evidence.entries_budget = match command.budget {
-        Some(Budget::Between(low, high)) => {
-            Some(Limit::interval(low, Some(high), source("--budget")))
+    if let Some(length) = &command.length {
+        evidence.length = Some(length.bytes);
+    }
+    evidence.effective_page = command.page.or(evidence.effective_page);
+    if let Some(size) = &command.max_mr_size {
+        evidence.max_mr_size = Some(given(size.bytes, "--max-mr-size"));
+    }
+    if let Some(Budget::Between(low, high)) = command.budget {
+        evidence.entries_budget = Some(Limit::interval(low, Some(high), source("--budget")));
+    }
+    match command.memlock {
+        Some(Memlock::Unlimited) => evidence.memlock = Some(Limit::unlimited(source("--memlock"))),
+        Some(Memlock::Bytes(n)) => evidence.memlock = Some(given(n, "--memlock")),
+        None => {}
+    }
+}
+
+/// Every failure that a log reports.
+fn log(command: &DiagnoseCommand, path: &Path) -> Ended {
+    let mut log = Log::default();
+    if path == Path::new("-") {
+        read(&mut std::io::stdin().lock(), &mut log)
+    } else {
+        std::fs::File::open(path).and_then(|file| read(&mut BufReader::new(file), &mut log))
+    }
+    .map_err(|e| Failure::usage(format_args!("cannot read {}: {e}", path.display())))?;
+    let answers: Vec<(u64, u64, Diagnosis)> = log
+        .failures()
+        .into_iter()
+        .map(|failure| {
+            let mut evidence = failure.evidence;
+            evidence.family = command.family.or(evidence.family);
+            told(command, &mut evidence);
+            (failure.line, failure.count, diagnose(&evidence))
+        })
+        .collect();
+    let (lines, understood, dropped) = log.counts();
+    if command.json {
+        json::write(&json!({
+            "schema": "hugemr/diagnosis-log/1",
+            "lines": lines,
+            "understood": understood,
+            "dropped": dropped,
+            "failures": answers.iter().map(|(line, count, diagnosis)| json!({
+                "line": line, "count": count, "diagnosis": json::diagnosis(diagnosis),
+            })).collect::<Vec<_>>(),
+        }))?;
+    } else {
+        for (line, count, diagnosis) in &answers {
+            let times = match count {
+                1 => String::new(),
+                _ => format!(" ({} times)", Grouped(*count)),
+            };
+            say(&format!("line {line}{times}"))?;
+            say(&render::diagnosis::long(diagnosis))?;
         }
-        Some(Budget::Unknown) | None => None,
-    };
-    evidence.memlock = match command.memlock {
-        Some(Memlock::Unlimited) => Some(Limit::unlimited(source("--memlock"))),
-        Some(Memlock::Bytes(n)) => Some(given(n, "--memlock")),
-        None => None,
-    };
-    evidence
+        if dropped > 0 {
+            say(&format!(
+                "{} more kinds of failures were not kept",
+                Grouped(dropped)
+            ))?;
+        }
+        if answers.is_empty() {
+            say(&format!(
+                "nothing understood as a failed registration in {} lines; with --errno the error itself can be given",
+                Grouped(lines)
+            ))?;
+        }
+    }
+    let told = answers
+        .iter()
+        .any(|(_, _, diagnosis)| !diagnosis.cannot_tell());
+    Ok(if told { Exit::Yes } else { Exit::No })
+}
+
+/// Reads anything line by line, in bounded memory: of a longer line only the beginning counts.
+fn read(from: &mut impl BufRead, log: &mut Log) -> std::io::Result<()> {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let most = LONGEST_LINE as u64 + 1;
+        if from.by_ref().take(most).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        log.read(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']));
+        // The rest of a long line is passed over.
+        while line.last() != Some(&b'\n') {
+            line.clear();
+            if from.by_ref().take(most).read_until(b'\n', &mut line)? == 0 {
+                return Ok(());
+            }
+        }
+    }
 }

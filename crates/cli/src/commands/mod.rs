@@ -5,6 +5,7 @@ pub(crate) mod diagnose;
 pub(crate) mod generate;
 pub(crate) mod plan;
 pub(crate) mod register;
+pub(crate) mod replay;
 
 use std::io::Write as _;
 

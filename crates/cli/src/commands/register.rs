@@ -33,6 +33,11 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         (asked.host.nodes, asked.host.reserved, asked.host.cgroup) =
             (real.nodes, real.reserved, real.cgroup);
     }
+    if command.alias_pages.is_some() {
+        // A few pages stand for all: the pools do not bound the size.
+        asked.host.nodes = None;
+        asked.host.cgroup.clear();
+    }
     let plan = match plan(&asked.request, &asked.device, &asked.host) {
         Ok(plan) => plan,
         Err(refusal) if command.force => forced(*refusal)?,
@@ -116,7 +121,8 @@ impl Run<'_> {
                 total: p.total_bytes,
             });
         };
-        let threads = self.command.threads.unwrap_or_else(host::threads);
+        // Nothing is pinned or cleared: one thread is enough, and gives the keys in order.
+        let threads = self.command.threads.unwrap_or(std::num::NonZeroUsize::MIN);
         let options = Options::new()
             .workers(threads)
             .cancel(self.watch.token())
@@ -179,6 +185,9 @@ impl Run<'_> {
             .progress(&tell);
         if self.command.force {
             build = build.unchecked();
+        }
+        if let Some(pages) = self.command.alias_pages {
+            build = build.alias(pages.get());
         }
         let start = Instant::now();
         let built = build.build(self.asked.opened.backend());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hugemr::{BuildError, Cause, LayoutProof, Proof, Report};
-use hugemr_core::diagnose::{Evidence, diagnose};
+use hugemr_core::diagnose::{BackingPages, Evidence, diagnose};
 use hugemr_core::errno::Errno;
 use hugemr_core::plan::{Plan, Resource};
 use hugemr_core::registrar::{Mr, RegisterCause, RegisterFailure};
@@ -329,17 +329,22 @@ fn evidence(asked: &Asked, plan: &Plan, failure: &RegisterFailure) -> Option<Evi
         .on_device(&asked.device)
         .on_host(&asked.host);
     evidence.length = failure.span().map(|span| span.len);
-    let per_mr = plan.check(Resource::EntriesPerMr).map(|check| check.need);
-    if let Some((best, worst)) = per_mr {
+    let planned = failure.span().map(|span| span.page);
+    evidence.backing = planned.map(BackingPages::Of);
+    if let Some((best, worst)) = plan.check(Resource::EntriesPerMr).map(|check| check.need) {
         let stood = failure.stood();
         let (low, high) = asked.device.used.entries;
         evidence.entries_used = Some((low + best * stood, high.map(|high| high + worst * stood)));
         if best == worst {
-            evidence.entries_need = Some(best);
-            evidence.effective_page = evidence
-                .length
-                .and_then(|len| PageSize::new(len / best.max(1)).ok());
+            evidence.effective_page = planned.filter(|page| {
+                evidence
+                    .length
+                    .is_some_and(|len| page.pages_for(len) == best)
+            });
         }
+    }
+    if let Some(page) = crate::device::refused_page(&asked.opened) {
+        evidence.effective_page = Some(page);
     }
     // A simulated device counts nothing but what it is told: its process pins nothing.
     if asked.opened.simulated().is_some() && error.errno != Errno::ENOMEM {

@@ -282,7 +282,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #![proptest_config(ProptestConfig::with_cases(3000))]
 
         #[test]
         fn the_reciprocal_divides_exactly(

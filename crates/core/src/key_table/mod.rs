@@ -8,6 +8,22 @@
 //!   which of its bytes no MR holds.
 //! - [`split`](KeyTable::split) cuts a range that crosses MRs into one part for each, without allocating.
 //!
+//! ```
+//! use hugemr_core::backend::{Lkey, Rkey};
+//! use hugemr_core::key_table::{Entry, KeyTable, LookupError};
+//!
+//! let mr = |addr, key| Entry { addr, len: 0x1000, lkey: Lkey(key), rkey: Rkey(key) };
+//! let keys = KeyTable::new([mr(0x1000, 7), mr(0x2000, 8)])?;
+//! assert_eq!(keys.lookup(0x1800, 0x800)?.rkey, Rkey(7));
+//! assert_eq!(keys.lookup(0x1800, 0x900), Err(LookupError::Crosses { first: 0, last: 1 }));
+//! let parts = keys.split(0x1800, 0x900)?.map(|part| (part.addr, part.len, part.lkey.0));
+//! assert!(parts.eq([(0x1800, 0x800, 7), (0x2000, 0x100, 8)]));
+//!
+//! let peer = KeyTable::import(&keys.export())?;
+//! assert_eq!(peer.lookup(0x2000, 1)?.rkey, Rkey(8));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Ranges are never added up with wrapping: the last byte is what is compared, so a range may end at 2^64 itself.
 //!
 //! *Invariant*: entries are sorted, not empty, do not wrap and do not overlap; every constructor proves it.

@@ -264,7 +264,7 @@ fn range(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
     fn lookup_and_split_agree_with_the_model(

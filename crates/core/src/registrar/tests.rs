@@ -253,6 +253,14 @@ fn it_registers_every_chunk_and_takes_all_back_in_reverse() {
 }
 
 #[test]
+fn a_registration_may_change_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Registration<Arc<dyn RegBackend>, Watched>>();
+    shared::<RegisterError<Watched>>();
+    shared::<CloseError>();
+}
+
+#[test]
 fn close_gives_the_memory_back() {
     for n in [1, 3] {
         let scene = Scene::new(9, Faults::default());
@@ -455,6 +463,79 @@ fn a_gate_that_fails_stops_everything_once() {
     }
 }
 
+/// Chunk 1 waits until registering has stopped, and then is ready, or fails too. Chunk 0 fails, here or later.
+struct Late {
+    stopped: Mutex<usize>,
+    wake: std::sync::Condvar,
+    entered: std::sync::Barrier,
+    fails: bool,
+}
+
+impl Gate for Late {
+    fn wait_ready(&self, chunk: &Chunk) -> Result<(), GateError> {
+        // Two workers are at the gate: none stops before the other has a chunk.
+        self.entered.wait();
+        if chunk.index == 0 {
+            return if self.fails {
+                Err(GateError::failed("first"))
+            } else {
+                Ok(())
+            };
+        }
+        let mut stopped = self.stopped.lock().unwrap();
+        while *stopped == 0 {
+            stopped = self.wake.wait(stopped).unwrap();
+        }
+        if self.fails {
+            return Err(GateError::failed("second"));
+        }
+        Ok(())
+    }
+    fn stopped(&self) {
+        *self.stopped.lock().unwrap() += 1;
+        self.wake.notify_all();
+    }
+}
+
+#[test]
+fn after_the_first_failure_nothing_is_registered_and_no_other_is_told() {
+    for fails in [false, true] {
+        let faults = Faults {
+            reg: once(0),
+            ..Faults::default()
+        };
+        let scene = Scene::new(2, faults);
+        let gate = Late {
+            stopped: Mutex::new(0),
+            wake: std::sync::Condvar::new(),
+            entered: std::sync::Barrier::new(2),
+            fails,
+        };
+        let options = Options::new().workers(workers(2)).gate(&gate);
+        let error = scene.register(&options).unwrap_err();
+        assert_eq!(error.failure().span().map(|span| span.index), Some(0));
+        let cause = error.source().unwrap().to_string();
+        assert_eq!(cause == "first", fails, "{cause}");
+        assert_eq!(scene.device.calls.lock().unwrap().reg, usize::from(!fails));
+        assert_eq!(*gate.stopped.lock().unwrap(), 1);
+        scene.accounts_for(error).unwrap();
+    }
+}
+
+#[test]
+fn other_workers_take_no_chunk_after_a_failure() {
+    let faults = Faults {
+        reg: once(0),
+        ..Faults::default()
+    };
+    // So many that one worker cannot get through before the other has said stop.
+    let scene = Scene::new(5000, faults);
+    let options = Options::new().workers(workers(2));
+    let error = scene.register(&options).unwrap_err();
+    assert!(error.failure().stood() < 4999);
+    scene.accounts_for(error).unwrap();
+}
+
 mock! {
     #[derive(Debug)]
     Nic {}
@@ -523,7 +604,7 @@ fn a_real_device_refuses_a_range_without_memory() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn a_fault_anywhere_leaves_nothing_or_says_what(
@@ -594,11 +675,10 @@ proptest! {
             }
             Ok(())
         };
-        let options = Options::new()
-            .workers(workers(n))
-            .progress(&progress)
-            .gate(&gate)
-            .cancel(&token);
+        let mut options = Options::new().workers(workers(n)).progress(&progress).cancel(&token);
+        if in_gate {
+            options = options.gate(&gate);
+        }
         match scene.register(&options) {
             Ok(registration) => {
                 // The token may come too late.

@@ -78,11 +78,11 @@ impl Cgroup {
         self.hugetlb.iter().filter(move |limit| limit.page == page)
     }
 
-    /// The lowest limit of each page size, bytes, as [`hugemr_core::host::Host::cgroup`] wants it.
+    /// The least that is left under a limit of each page size, bytes, as [`hugemr_core::host::Host::cgroup`] wants it.
     #[must_use]
     pub fn lowest(&self) -> Vec<(PageSize, u64)> {
         let mut lowest: Vec<(PageSize, u64)> =
-            self.hugetlb.iter().map(|l| (l.page, l.max)).collect();
+            self.hugetlb.iter().map(|l| (l.page, l.left())).collect();
         lowest.sort_unstable();
         lowest.dedup_by_key(|(page, _)| *page);
         lowest

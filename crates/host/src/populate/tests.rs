@@ -107,12 +107,12 @@ fn what_others_write_meanwhile_is_kept() {
         let word = unsafe { AtomicU32::from_ptr(memory.as_ptr().cast()) };
         let steps = 100_000;
         thread::scope(|scope| {
-            scope.spawn(|| {
+            let count = scope.spawn(|| {
                 for _ in 0..steps {
                     word.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            while word.load(Ordering::Relaxed) < steps {
+            while !count.is_finished() {
                 Populate::new().road(road).all(&memory).unwrap();
             }
         });

@@ -372,6 +372,25 @@ fn pages_in_use_stay_with_their_user() {
 }
 
 #[test]
+fn who_adds_pages_during_our_write_keeps_them() {
+    let tree = Tree::new();
+    let sim = Sim::new(&tree, [1, 0], [100, 100]);
+    let other = sim.clone();
+    let root = sim.0.clone().after_write(move |path, value| {
+        other.kernel(path, value);
+        if path == node_file(Some(0), "nr") && value == "6" {
+            other.set_persistent(0, 6 + 4);
+        }
+    });
+    let reservation = Reserve::new(&root, request(6, Spread::Only(0)))
+        .run()
+        .unwrap();
+    assert_eq!(reservation.added(), [(Some(0), 5)]);
+    drop(reservation);
+    assert_eq!(sim.persistent(), [1 + 4, 0]);
+}
+
+#[test]
 fn requests_that_cannot_be_met_change_nothing() {
     let tree = Tree::new();
     let sim = Sim::new(&tree, [1, 1], [9, 9]);

@@ -58,6 +58,21 @@ fn the_article_before_1_5_2() {
     assert_eq!(latest(&device), (PageSize::K4, 16_777_216));
 }
 
+/// A report that names a bundle before 1.5.2 and says nothing about the kernel: the defect is possible, as core reckons.
+#[test]
+fn an_old_bundle_on_an_unstated_kernel_meets_the_defect() {
+    for (patch, want) in [(1, PageSize::K4), (2, PageSize::M2)] {
+        let overrides = Overrides {
+            driver: bundle(patch),
+            memory: Some(DefaultLayout::Contiguous { page: PageSize::M2 }),
+            ..report()
+        };
+        let device = sim("erdma", &overrides);
+        reg(&device, BASE, 64 * GIB).expect("no limit");
+        assert_eq!(latest(&device).0, want, "1.5.{patch}");
+    }
+}
+
 /// Release note of `erdma_installer` 1.5.7.
 #[test]
 fn a_wrong_length_on_1_gib_pages() {

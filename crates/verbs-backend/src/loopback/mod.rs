@@ -1,9 +1,11 @@
 //! Proves keys by moving data: RDMA WRITE and READ from a device to itself, over a pair of connected QPs.
 
 mod bounce;
+mod cm;
 mod gid;
 mod pair;
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -114,44 +116,49 @@ fn other(byte: u8, offset: usize) -> u8 {
     byte ^ (offset.wrapping_mul(37).to_le_bytes()[0] | 1)
 }
 
+/// The first way on which data arrives.
+fn first_good<W: fmt::Display>(
+    ways: &[W],
+    bounce: &Bounce,
+    connect: impl Fn(&W) -> Result<Pair, String>,
+) -> Result<Pair, String> {
+    let mut reasons = Vec::new();
+    for way in ways {
+        match connect(way).and_then(|pair| bounce.check(&pair).map(|()| pair)) {
+            Ok(pair) => {
+                tracing::debug!(%way, "loopback connected");
+                return Ok(pair);
+            }
+            Err(why) => reasons.push(format!("{way}: {why}")),
+        }
+    }
+    Err(reasons.join("; "))
+}
+
 impl Loopback {
     fn connect(pd: &Arc<Pd>, sys: &Path) -> Result<Self, VerifyError> {
         let no_loopback = |why: String| VerifyError::NoLoopback {
             device: pd.context().name().to_owned(),
             why,
         };
-        let device = pd.context().ibv_device().map(crate::devices::transport);
-        match device {
-            Some(Transport::Ib) => {}
-            Some(Transport::Iwarp) => {
-                return Err(no_loopback(
-                    "an iWARP device connects by rdma_cm only, which this build does not use"
-                        .to_owned(),
-                ));
-            }
-            other => {
-                return Err(no_loopback(format!(
-                    "reliable connections are not known for {}",
-                    other.map_or_else(|| "this device".to_owned(), |t| t.to_string())
-                )));
-            }
-        }
+        let transport = pd.context().ibv_device().map(crate::devices::transport);
         let bounce =
             Bounce::new(pd).map_err(|errno| no_loopback(format!("ibv_reg_mr: {errno}")))?;
-        let ends = gid::ends(pd.context(), sys).map_err(&no_loopback)?;
-        let mut reasons = Vec::new();
-        let mut loopback = None;
-        for end in ends {
-            match Pair::connect(pd, &end).and_then(|pair| bounce.check(&pair).map(|()| pair)) {
-                Ok(pair) => {
-                    tracing::debug!(device = pd.context().name(), end = %end, "loopback connected");
-                    loopback = Some(pair);
-                    break;
-                }
-                Err(why) => reasons.push(format!("{end}: {why}")),
+        let pair = match transport {
+            Some(Transport::Ib) => {
+                let ends = gid::ends(pd.context(), sys).map_err(no_loopback)?;
+                first_good(&ends, &bounce, |end| Pair::connect(pd, end))
             }
-        }
-        let pair = loopback.ok_or_else(|| no_loopback(reasons.join("; ")))?;
+            Some(Transport::Iwarp) => cm::addresses(pd.context(), sys)
+                .and_then(|addresses| {
+                    first_good(&addresses, &bounce, |address| {
+                        Pair::connect_by_cm(pd, *address)
+                    })
+                })
+                .map_err(|why| format!("by rdma_cm: {why}")),
+            _ => Err("reliable connections are not known for its transport".to_owned()),
+        };
+        let pair = pair.map_err(no_loopback)?;
         Ok(Self { pair, bounce })
     }
 

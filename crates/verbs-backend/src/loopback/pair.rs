@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use hugemr_core::errno::Errno;
 
 use super::Remote;
+use super::cm::{Address, Connection};
 use super::gid::End;
 use crate::context::Pd;
 use crate::errno;
@@ -204,21 +205,32 @@ impl Drop for Qp {
     }
 }
 
+fn say(verb: &'static str) -> impl Fn(Errno) -> String {
+    move |errno| format!("{verb}: {errno}")
+}
+
+fn unconnected(pd: &Arc<Pd>) -> Result<(Arc<Cq>, Qp, Qp), String> {
+    let cq = Arc::new(Cq::new(pd).map_err(say("ibv_create_cq"))?);
+    let near = Qp::new(&cq).map_err(say("ibv_create_qp"))?;
+    let far = Qp::new(&cq).map_err(say("ibv_create_qp"))?;
+    Ok((cq, near, far))
+}
+
 /// Two connected QPs; transfers are posted on the near one.
+///
+/// Fields in the order of their end.
 #[derive(Debug)]
 pub(super) struct Pair {
     near: Qp,
     _far: Qp,
     cq: Arc<Cq>,
+    connection: Option<Connection>,
 }
 
 impl Pair {
     /// Connects by the device's own address.
     pub(super) fn connect(pd: &Arc<Pd>, end: &End) -> Result<Self, String> {
-        let say = |verb: &'static str| move |errno: Errno| format!("{verb}: {errno}");
-        let cq = Arc::new(Cq::new(pd).map_err(say("ibv_create_cq"))?);
-        let near = Qp::new(&cq).map_err(say("ibv_create_qp"))?;
-        let far = Qp::new(&cq).map_err(say("ibv_create_qp"))?;
+        let (cq, near, far) = unconnected(pd)?;
         for (qp, peer) in [(&near, &far), (&far, &near)] {
             qp.to_init(end).map_err(say("ibv_modify_qp to INIT"))?;
             qp.to_ready_to_receive(end, peer.number())
@@ -231,6 +243,25 @@ impl Pair {
             near,
             _far: far,
             cq,
+            connection: None,
+        })
+    }
+
+    /// Connects by `rdma_cm`, over an IP address of the device's network interface.
+    pub(super) fn connect_by_cm(pd: &Arc<Pd>, address: Address) -> Result<Self, String> {
+        let mut connection = Connection::resolve(pd.context(), address)?;
+        let (cq, near, far) = unconnected(pd)?;
+        for qp in [&near, &far] {
+            let (attr, mask) = connection.to_init()?;
+            qp.modify(attr, mask)
+                .map_err(say("ibv_modify_qp to INIT"))?;
+        }
+        connection.connect(near.number(), far.number())?;
+        Ok(Self {
+            near,
+            _far: far,
+            cq,
+            connection: Some(connection),
         })
     }
 
@@ -271,6 +302,14 @@ impl Pair {
                 None if start.elapsed() < Duration::from_millis(1) => std::hint::spin_loop(),
                 None => std::thread::sleep(Duration::from_micros(50)),
             }
+        }
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.connection {
+            connection.disconnect();
         }
     }
 }

@@ -6,6 +6,7 @@
 #![allow(missing_docs, reason = "documented in verbs.h, by the same names")]
 #![allow(non_camel_case_types, reason = "the names of verbs.h")]
 
+pub mod cm;
 pub mod consts;
 pub mod table;
 pub mod types;

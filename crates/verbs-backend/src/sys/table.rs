@@ -1,7 +1,6 @@
 //! The functions of libibverbs that hugemr calls, as one table that is filled at run time or by the linker.
 
 use std::ffi::CStr;
-use std::ptr::NonNull;
 
 use libc::{c_char, c_int, c_uint, c_void};
 
@@ -15,43 +14,35 @@ pub struct Symbol {
     pub version: &'static CStr,
 }
 
-macro_rules! verbs_table {
+macro_rules! table {
     (
+        $(#[$doc:meta])* $table:ident
         required { $($name:ident @ $version:literal: fn($($arg:ty),*) $(-> $ret:ty)?;)* }
         optional { $($oname:ident @ $oversion:literal: fn($($oarg:ty),*) $(-> $oret:ty)?;)* }
     ) => {
-        /// Entry points of one libibverbs.
+        $(#[$doc])*
         #[derive(Clone, Debug)]
-        pub struct VerbsTable {
+        pub struct $table {
             $(pub $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
             $(pub $oname: Option<unsafe extern "C" fn($($oarg),*) $(-> $oret)?>,)*
         }
 
-        impl VerbsTable {
-            /// Symbols without which the table cannot be filled.
-            pub const REQUIRED: &[Symbol] = &[$(Symbol {
-                name: match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => panic!("an identifier has no NUL"),
-                },
-                version: $version,
-            }),*];
-
+        impl $table {
             /// Fills the table from what `resolve` finds.
             ///
             /// # Safety
-            /// `resolve` returns the address of the C function of that name with the signature of verbs.h, valid
+            /// `resolve` returns the address of the C function of that name with the signature of the C header, valid
             /// for the rest of the process.
             ///
             /// # Errors
             /// The first required symbol that was not found.
             pub unsafe fn fill(
-                mut resolve: impl FnMut(Symbol) -> Option<NonNull<c_void>>,
-            ) -> Result<Self, Symbol> {
-                let mut find = |name: &'static str, version: &'static CStr| {
+                mut resolve: impl FnMut($crate::sys::table::Symbol) -> Option<std::ptr::NonNull<c_void>>,
+            ) -> Result<Self, $crate::sys::table::Symbol> {
+                let mut find = |name: &'static str, version: &'static std::ffi::CStr| {
                     // The names below are string literals that end in NUL.
-                    let name = CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or(c"");
-                    let symbol = Symbol { name, version };
+                    let name = std::ffi::CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or(c"");
+                    let symbol = $crate::sys::table::Symbol { name, version };
                     resolve(symbol).ok_or(symbol)
                 };
                 $(
@@ -71,7 +62,7 @@ macro_rules! verbs_table {
                         std::mem::transmute::<
                             *mut c_void,
                             Option<unsafe extern "C" fn($($oarg),*) $(-> $oret)?>,
-                        >($oname.map_or(std::ptr::null_mut(), NonNull::as_ptr))
+                        >($oname.map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr))
                     };
                 )*
                 Ok(Self { $($name,)* $($oname,)* })
@@ -80,7 +71,11 @@ macro_rules! verbs_table {
     };
 }
 
-verbs_table! {
+pub(crate) use table;
+
+table! {
+    /// Entry points of one libibverbs.
+    VerbsTable
     required {
         ibv_get_device_list @ c"IBVERBS_1.1": fn(*mut c_int) -> *mut *mut ibv_device;
         ibv_free_device_list @ c"IBVERBS_1.1": fn(*mut *mut ibv_device);

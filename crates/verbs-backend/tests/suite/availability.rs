@@ -1,6 +1,8 @@
 //! Each answer to "why is there no device".
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use hugemr_core::backend::RegBackend;
 use hugemr_core::device::Family;
@@ -354,4 +356,49 @@ fn this_machine_gets_an_answer() {
         Ok(entries) => assert!(!entries.is_empty()),
         Err(answer) => assert!(!answer.way_out().is_empty()),
     }
+}
+
+/// For guests and containers that are made so. `$HUGEMR_TEST_EXPECT` is `NAME:CODE` (`rxe0:no_char_device`), where
+/// `CODE` is `ready` for a device that can be opened; without `NAME:` it is an answer about the whole machine.
+#[test]
+#[ignore = "needs a guest"]
+fn a_machine_made_so_gets_this_answer() {
+    let expected = std::env::var("HUGEMR_TEST_EXPECT").expect("HUGEMR_TEST_EXPECT");
+    let options = OpenOptions::default();
+    let Some((name, code)) = expected.split_once(':') else {
+        assert_eq!(neither(&options).code(), expected);
+        return;
+    };
+    let entries = list(&options).unwrap();
+    let entry = entries.iter().find(|entry| entry.name == name).unwrap();
+    let listed = entry.blocked.as_ref().map_or("ready", Unavailable::code);
+    assert_eq!(listed, code, "{entry:?}");
+    let opened = open(name, &options);
+    let opened = opened.as_ref().map_or_else(Unavailable::code, |_| "ready");
+    assert_eq!(opened, code);
+}
+
+/// In a process of its own, for the environment is one of the whole process.
+#[test]
+fn the_environment_names_the_library() {
+    let fake = Fake::new("device fake_0 sim=verbs");
+    let child = |library: &Path, expected: &str| {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--ignored",
+                "--exact",
+                "availability::a_machine_made_so_gets_this_answer",
+            ])
+            .env(hugemr_verbs::LIBRARY_VARIABLE, library)
+            .env("HUGEMR_TEST_EXPECT", expected)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "{said}"
+        );
+    };
+    child(&fake.library(), "fake_0:ready");
+    child(Path::new("/nowhere/libibverbs.so.1"), "no_library");
 }

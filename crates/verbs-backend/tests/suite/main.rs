@@ -5,6 +5,9 @@
 //! - `registration`: errno, leftovers, the user's own device, rollback
 //! - `loopback`: proofs by moving data, and what they catch
 //! - `manners`: what the library must not do
+//!
+//! Tests that need a real device take the one that `$HUGEMR_TEST_DEVICE` names, which must be up:
+//! `HUGEMR_TEST_DEVICE=rxe0 cargo test -p hugemr-verbs -- --ignored real_device`.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,

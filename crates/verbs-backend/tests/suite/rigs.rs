@@ -77,5 +77,5 @@ conformance_suite!(fake_verbs, FakeVerbs);
 conformance_suite!(
     real_device,
     RealDevice,
-    #[ignore = "needs a real verbs device: HUGEMR_TEST_DEVICE=erdma_0"]
+    #[ignore = "needs a real verbs device"]
 );

@@ -1,0 +1,142 @@
+//! `hugemr replay`: cases from a file through the code of the commands, and a comparison with what each case wants.
+//!
+//! The way of a line: `lines` (bounded, UTF-8) -> `vector` (id, op, `in`, `want`) -> one module an op (`in` -> answer, of
+//! `in` alone) -> `compare` (answer against `want`) -> `report`. `docs/replay.md` describes the fields.
+
+mod calc;
+mod compare;
+mod diagnose;
+mod facts;
+mod learn;
+mod lines;
+mod lookup;
+mod plan;
+mod read;
+mod report;
+mod simulate;
+mod vector;
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::args::ReplayCommand;
+use crate::exit::{Ended, Exit, Failure};
+use lines::{BadLine, Lines};
+use report::{Outcome, Tally};
+use vector::{Op, Vector};
+
+/// Most vectors of one run: their ids are kept, to find one that comes twice.
+const MOST_VECTORS: usize = 100_000;
+
+/// What the code of the commands answers to one `in`.
+pub(super) struct Answer {
+    /// Always the same fields for one op; null where one does not apply.
+    fields: Map<String, Value>,
+    /// In a few words, for a person.
+    gist: String,
+}
+
+impl Answer {
+    fn new(fields: &impl Serialize, gist: String) -> Result<Self, String> {
+        match serde_json::to_value(fields) {
+            Ok(Value::Object(fields)) => Ok(Self { fields, gist }),
+            Ok(other) => Err(format!("an answer that is no object: {other}")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// The answer to the `in` of a vector. Nothing else of the vector comes in here: not its id, not what it wants.
+fn answer(op: Op, input: &str) -> Result<Answer, String> {
+    match op {
+        Op::Plan => plan::answer(read::input(input)?),
+        Op::Sim => simulate::answer(read::input(input)?),
+        Op::Lookup => lookup::answer(read::input(input)?),
+        Op::Diagnose => diagnose::answer(read::input(input)?),
+        Op::Learn => learn::answer(&read::input(input)?),
+        Op::Calc => calc::answer(read::input(input)?),
+    }
+}
+
+pub(crate) fn run(command: &ReplayCommand) -> Ended {
+    if command.file.as_os_str() == "-" {
+        return replay(std::io::stdin().lock(), &command.file, command.json);
+    }
+    let file = File::open(&command.file).map_err(|error| unreadable(&command.file, &error))?;
+    replay(BufReader::new(file), &command.file, command.json)
+}
+
+fn unreadable(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::usage(format_args!("cannot read {}: {error}", file.display()))
+}
+
+fn replay(from: impl BufRead, file: &Path, json: bool) -> Ended {
+    let mut lines = Lines::new(from);
+    let mut tally = Tally::default();
+    let mut ids = HashSet::new();
+    while let Some(line) = lines.next() {
+        let (number, text) = line.map_err(|error| unreadable(file, &error))?;
+        if text.as_ref().is_ok_and(|text| text.trim().is_empty()) {
+            continue;
+        }
+        if ids.len() >= MOST_VECTORS {
+            let more = format!("more than {MOST_VECTORS} vectors: split the file");
+            return Err(Failure::usage(more));
+        }
+        let report = one(text, &mut ids);
+        tally.count(&report.outcome);
+        super::say(&if json {
+            report.json(number)
+        } else {
+            report.text(number)
+        })?;
+    }
+    if tally.all() == 0 {
+        return Err(Failure::usage(format_args!(
+            "there is no vector in {}",
+            file.display()
+        )));
+    }
+    super::say(&if json { tally.json() } else { tally.text() })?;
+    Ok(match (tally.broken, tally.failed) {
+        (0, 0) => Exit::Yes,
+        (0, _) => Exit::No,
+        _ => Exit::Usage,
+    })
+}
+
+/// One line to its end.
+fn one(text: Result<&str, BadLine>, ids: &mut HashSet<String>) -> report::Report {
+    let broken = |name, why: String| report::Report {
+        name,
+        outcome: Outcome::Broken(why),
+    };
+    let text = match text {
+        Ok(text) => text,
+        Err(bad) => return broken(None, bad.to_string()),
+    };
+    let vector = match Vector::parse(text) {
+        Ok(vector) => vector,
+        Err((name, why)) => return broken(name, why),
+    };
+    let name = Some((vector.id.clone(), vector.op.name()));
+    if !ids.insert(vector.id) {
+        return broken(name, "the id was used on a line before".to_owned());
+    }
+    let answer = match answer(vector.op, vector.input) {
+        Ok(answer) => answer,
+        Err(why) => return broken(name, format!("in: {why}")),
+    };
+    let outcome = match compare::compare(&vector.want, &answer.fields) {
+        Ok(_) if vector.want.is_empty() => Outcome::Unasked(answer),
+        Ok(mismatches) if mismatches.is_empty() => Outcome::Passed(answer),
+        Ok(mismatches) => Outcome::Failed(answer, mismatches),
+        Err(why) => return broken(name, format!("want: {why}")),
+    };
+    report::Report { name, outcome }
+}
