@@ -200,8 +200,8 @@ fn compare_all(cases: u32, mrs: impl Strategy<Value = Mr>) -> (u32, u32) {
 
 /// With segments of at most 64 pages most cases have a run that is cut.
 ///
-/// Red with one cut counted instead of two (mutant `layout-second-cut`), with the start of a run left out of the
-/// borders (`layout-border`), and with a level's bound off by one (`layout-level`).
+/// Red with a run of which only the first cut counts (mutant `agree-second-cut`), and with levels in a table that is one
+/// block (`agree-level`).
 #[test]
 fn ten_thousand_random_layouts() {
     let small = mr(64 * 4096, vec![12, 13, 16, 18], 400, 60);
@@ -211,6 +211,8 @@ fn ten_thousand_random_layouts() {
 }
 
 /// The same with real segments of 4 GiB less a page.
+///
+/// Red with single cuts that are not seen (mutant `agree-cut-at-real-size`).
 #[test]
 fn fifty_random_layouts_of_real_size() {
     let (cut, large) = compare_all(50, mr(4 * GIB - 4096, vec![21, 30, 30, 30], 24, 16));

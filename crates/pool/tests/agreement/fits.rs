@@ -20,8 +20,8 @@ use crate::common::{Lie, case, check, register};
 ///   that merged to 8 MiB and more. No plan can know; `predict`, which a pool asks before each registration, does,
 ///   and finds exactly those MRs.
 ///
-/// Red with a cap of 4 GiB instead of one page less (mutant `quirk-segment-cap`), with a fixed version that is too low
-/// (`quirk-fixed-6.12`), and with entries that are rounded down (`entries-round`).
+/// Red with a segment cap of 4 GiB instead of one page less (mutant `agree-segment-cap`), and with the last of two chunks
+/// forgotten (`agree-last-chunk`).
 #[test]
 fn what_fits_registers_with_the_entries_planned() {
     let (fits, exactly, lucky) = (Cell::new(0), Cell::new(0), Cell::new(0));

@@ -61,7 +61,7 @@ fn of_simulator(platform: &Platform, family: Family) -> Behaviour {
 /// those of a device that has it (no host tells, and nobody has seen one without); the simulator, of a platform that
 /// counts as affected, does not. Every profile states it.
 ///
-/// Red with any version of the table changed (mutants `quirk-fixed-6.12`, `quirk-length-bundle`).
+/// Red with any version of a table changed (mutant `agree-fixed-kernel`).
 #[test]
 fn both_tables_agree_over_all_versions() {
     let mut wrong = Vec::new();
@@ -102,7 +102,8 @@ fn both_tables_agree_over_all_versions() {
     );
 }
 
-/// The series between 5.2 and 5.9 are the only ones with the third column.
+/// The series between 5.2 and 5.9 are the only ones with the third column. Red with another end of it (mutant
+/// `agree-series-of-5-8`).
 #[test]
 fn the_series_are_told_apart() {
     let columns = |kernel: &str| {

@@ -29,7 +29,7 @@ fn pages() -> impl Strategy<Value = (Pages, u64)> {
 /// A chunk that the request insists on can meet the defect of short lengths at one size and not at a larger one. No
 /// largest size is sought there.
 ///
-/// Red with a search that ends one unit early (mutant `max-fit-end`).
+/// Red with a search that ends one unit early (mutant `agree-max-fit-end`).
 #[test]
 fn max_fit_is_maximal() {
     let more = (

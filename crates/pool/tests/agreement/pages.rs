@@ -12,7 +12,7 @@ use crate::common::{case, check};
 /// Not with an IOMMU and a start within a page: the pages of the first MR are then as small as that start says, and
 /// larger pages make longer MRs.
 ///
-/// Red with the smallest page of the device instead of the largest (mutant `plan-page-seen`).
+/// Red with base pages in the place of the best ones (mutant `agree-page-seen`).
 #[test]
 fn larger_pages_never_need_more_entries() {
     let two = (12u32..=30, 12u32..=30);

@@ -12,8 +12,8 @@ use crate::common::{Lie, case, check, register};
 /// The plan of a refusal is carried out by force, one protection domain after the other: it fails at the MR and with
 /// the errno that the refusal foretells. On scattered memory: by luck larger pages come about, and more fits.
 ///
-/// Red with `>=` in the comparison of a need with a limit (mutant `limit-fit-high-end`), and with the wrong errno of a
-/// family (`errno-dialect`).
+/// Red with `>=` in the comparison of a need with a limit (mutant `agree-over`), with the errno of another refusal
+/// (`agree-errno-of-a-refusal`), and with the MR behind the one that fails (`agree-first-failure`).
 #[test]
 fn a_refusal_over_a_limit_fails_when_forced() {
     let seen = Cell::new([0; 5]);
@@ -90,6 +90,8 @@ fn a_refusal_over_a_limit_fails_when_forced() {
 }
 
 /// What is to be left for others is no limit of the device: nothing fails there, and no failure is foretold.
+///
+/// Red with the room of the plan in the place of the device's (mutant `agree-failure-for-others`).
 #[test]
 fn what_is_left_for_others_is_no_failure() {
     check(300, (case(), 1u64..100), |(mut case, leave)| {

@@ -28,7 +28,7 @@ fn named(left: &[LeftMr]) -> BTreeSet<MrHandle> {
 /// queue is dead), deregistrations that fail. What the device holds afterwards is what the error names, to the MR; the
 /// memory comes back exactly where that is nothing.
 ///
-/// Red with a rollback that ends at the first failure or leaves one out (mutants `rollback-skip`, `rollback-start`).
+/// Red with a rollback that ends at the first failure (mutant `agree-rollback-stops`).
 #[test]
 fn what_is_left_is_what_the_error_names() {
     let reg = prop::option::weighted(

@@ -90,8 +90,7 @@ fn tiles(case: &Case, plan: &Plan) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Red with `step = page` instead of the common multiple (mutant `plan-step`), and with the offset of a border
-/// rounded (mutant `chunk-border`).
+/// Red with borders on the page instead of the step (mutant `agree-border-off-step`).
 #[test]
 fn chunks_tile_on_the_borders_of_the_step() {
     check(1500, case(), |case| {
