@@ -50,6 +50,8 @@ pub(crate) struct Seen {
     pub(crate) proved: Proved,
     pub(crate) report: Option<Report>,
     pub(crate) took: Duration,
+    /// Why the MRs are no longer, where a defect bounds them, and what would lift it.
+    pub(crate) why_short: Option<String>,
     /// No MR is other than it should be.
     pub(crate) as_planned: bool,
 }
@@ -90,6 +92,7 @@ impl Seen {
             proved,
             report: held.report.clone(),
             took: held.took,
+            why_short: super::plan::why_short(plan),
             as_planned,
         }
     }
@@ -119,6 +122,7 @@ impl Row {
 
 pub(crate) fn registered(seen: &Seen, all: bool) -> String {
     let mut lines = vec![headline(seen)];
+    lines.extend(seen.why_short.iter().map(|why| format!("  {why}")));
     lines.push(mr_table(seen, all));
     let cut: Vec<&Row> = seen
         .rows
