@@ -28,12 +28,17 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         )
         .run()?;
     }
+    // What is found is kept in the first folder, which git ignores; the second one is ours.
+    let found = format!("fuzz/corpus/{target}");
+    shell.create_dir(&found)?;
+    let seeds = format!("fuzz/seeds/{target}");
+    let seeds = shell.path_exists(&seeds).then_some(seeds);
     let seconds = (minutes * 60).to_string();
     // The sanitizer is a nightly option; the flag lets the stable compiler take it.
     let _bootstrap = shell.push_env("RUSTC_BOOTSTRAP", "1");
     cmd!(
         shell,
-        "{program} fuzz run {target} -- -max_total_time={seconds} -timeout=10 -rss_limit_mb=2048"
+        "{program} fuzz run {target} {found} {seeds...} -- -max_total_time={seconds} -timeout=10 -rss_limit_mb=2048"
     )
     .run()
     .context(

@@ -31,6 +31,17 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version are answers; clap knows which stream and which of them are failures.
             let failed = error.use_stderr();
+            if failed && std::env::args().any(|word| word == "--json") {
+                let text = error.to_string();
+                let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+                let what = lines
+                    .next()
+                    .unwrap_or_default()
+                    .trim_start_matches("error: ");
+                let mut failure = Failure::usage(what);
+                failure.more.extend(lines.map(str::to_owned));
+                let _broken_pipe = json::write(&json::FailureDocument::new(&failure));
+            }
             let _broken_pipe = error.print();
             return if failed { Exit::Usage } else { Exit::Yes }.into();
         }

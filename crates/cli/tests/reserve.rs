@@ -1,6 +1,12 @@
 //! `hugemr reserve`, `hugemr release` and `hugemr register --reserve` on the pools of this machine. Others may use them at the
 //! same time, so what is compared are changes; and where a count must come back, others are waited for.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test fails by panicking, and says what it left out"
+)]
+
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;

@@ -123,6 +123,8 @@ pub struct Rules {
     pub large_pages: bool,
     /// Cuts of long runs count as borders (before the fix of 2025).
     pub old_rule: bool,
+    /// No page is larger than the MR's length, rounded up to a power of two (5.2 to 5.8).
+    pub block_by_length: bool,
     /// Longest segment, bytes, a multiple of 4 KiB. Smaller in tests.
     pub segment_cap: u64,
     /// Most entries of one MR in the driver's table.
@@ -143,6 +145,8 @@ impl Rules {
         Self {
             large_pages: !counts(Quirk::NoLargePages),
             old_rule: counts(Quirk::ScatterBoundary),
+            block_by_length: counts(Quirk::ScatterBoundary)
+                && (platform.kernel).is_some_and(|kernel| kernel.series() < (5, 9)),
             segment_cap: SEGMENT_CAP,
             table_entries: match (erdma, counts(Quirk::ContiguousTable)) {
                 (true, true) => CONTIGUOUS_ENTRIES,
@@ -166,7 +170,8 @@ pub struct Prediction {
     pub page: PageSize,
     /// Entries of the device's table.
     pub entries: u64,
-    /// Levels of the driver's table: 0 means that the entries travel in the command.
+    /// Levels of the driver's table: 0 means that the entries travel in the command, or that the driver's table is
+    /// not known (other families than erdma).
     pub level: u8,
     /// Length that reaches the device, bytes.
     pub wire_len: u64,
@@ -216,7 +221,22 @@ pub fn predict(
     if !rules.large_pages {
         zeros = 12;
     }
-    let page = page_of(zeros.max(12), iova, last, cap)?;
+    // The helper refuses a set without the base page.
+    if !cap.contains(PageSize::K4) {
+        return None;
+    }
+    let zeros = zeros.max(12);
+    let page = if rules.block_by_length {
+        let block = len
+            .checked_next_power_of_two()
+            .map_or(64, u64::trailing_zeros);
+        let bound = PageSize::from_shift(zeros.min(block).min(63));
+        bound
+            .and_then(|bound| cap.largest_at_most(bound))
+            .or(cap.smallest())?
+    } else {
+        page_of(zeros, iova, last, cap)?
+    };
     Some(arrive(page, iova, len, rules))
 }
 
@@ -271,6 +291,7 @@ pub fn arrive(page: PageSize, iova: u64, len: u64, rules: &Rules) -> Prediction 
     let entries = entries(page, iova, len);
     let level = match rules.table_entries {
         CONTIGUOUS_ENTRIES => level(entries).min(1),
+        u64::MAX => 0,
         _ => level(entries),
     };
     let short = match rules.wire_length {
@@ -295,6 +316,7 @@ mod tests {
     const NEW: Rules = Rules {
         large_pages: true,
         old_rule: false,
+        block_by_length: false,
         segment_cap: SEGMENT_CAP,
         table_entries: ONE_LEVEL_ENTRIES.pow(3),
         wire_length: WireLength::ShortForm,
@@ -407,6 +429,32 @@ mod tests {
         assert_eq!((small.page.bytes(), small.entries), (8192, 1));
         let byte = predict(&layout, 0x4000_0000, 1, 0x4000_0000, PageSizes::ERDMA, &NEW).unwrap();
         assert_eq!((byte.page, byte.entries), (PageSize::K4, 1));
+    }
+
+    #[test]
+    fn before_5_9_the_length_bounds_the_page() {
+        let layout = one_run(0x4000_0000, 0x8000_0000, GIB);
+        let by_length = Rules {
+            block_by_length: true,
+            ..OLD
+        };
+        let at = |rules, addr| {
+            let mr = predict(&layout, addr, 8192, addr, PageSizes::ERDMA, &rules).unwrap();
+            (mr.page.bytes(), mr.entries)
+        };
+        assert_eq!(at(OLD, 0x4000_1000), (16384, 1));
+        assert_eq!(at(by_length, 0x4000_1000), (8192, 2));
+        assert_eq!(at(by_length, 0x4000_2000), (8192, 1));
+    }
+
+    #[test]
+    fn a_set_without_the_base_page_is_refused() {
+        let layout = one_run(0x4000_0000, 0x8000_0000, GIB);
+        let cap = PageSizes(0x20_0000);
+        assert_eq!(
+            predict(&layout, 0x4000_0000, GIB, 0x4000_0000, cap, &NEW),
+            None
+        );
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl Quirk {
     #[must_use]
     pub fn on(self, platform: &Platform, family: Family) -> QuirkState {
         let (presence, why, lifted_by, only_up_to_entries) = match self {
-            Self::ScatterBoundary => scatter(platform),
+            Self::ScatterBoundary => scatter(platform, family),
             Self::WireLength if family == Family::Erdma => wire_length(platform),
             Self::ContiguousTable if family == Family::Erdma => contiguous_table(platform),
             Self::WireLength | Self::ContiguousTable => absent("not this family"),
@@ -263,15 +263,24 @@ pub fn kernel_has_scatter_fix(kernel: KernelVersion) -> Option<bool> {
     }
 }
 
-fn scatter(platform: &Platform) -> State {
+fn scatter(platform: &Platform, family: Family) -> State {
     const LIFT: &str = "--driver 1.5.2 or later, or a kernel with the fix (6.15, 6.12.31, 6.1.141)";
     if platform.kernel.is_some_and(|k| k.series() < (5, 2)) {
         return absent("kernel before 5.2 has no page-size helper");
     }
-    if let Driver::Vendor(Some(bundle)) = platform.driver
-        && bundle >= SCATTER_BUNDLE
-    {
-        return absent(&format!("avoided by installer {bundle} >= 1.5.2"));
+    // The vendor's driver is one for erdma: for another family there is nothing but the kernel.
+    let installer = match platform.driver {
+        Driver::Vendor(bundle) if family == Family::Erdma => Some(bundle),
+        _ => None,
+    };
+    match installer {
+        Some(Some(bundle)) if bundle >= SCATTER_BUNDLE => {
+            return absent(&format!("avoided by installer {bundle} >= 1.5.2"));
+        }
+        Some(None) if platform.unknown == Presumption::Unaffected => {
+            return absent("installer version not stated");
+        }
+        _ => {}
     }
     let kernel = kernel_name(platform);
     match platform
@@ -285,8 +294,8 @@ fn scatter(platform: &Platform) -> State {
             LIFT,
             None,
         ),
-        None => match platform.driver {
-            Driver::Vendor(Some(bundle)) => {
+        None => match installer {
+            Some(Some(bundle)) => {
                 let why = format!("installer {bundle} < 1.5.2, {kernel} not known to be fixed");
                 (Presence::Present, why, LIFT, None)
             }
@@ -305,7 +314,9 @@ fn wire_length(platform: &Platform) -> State {
     const LIFT_IN_TREE: &str = "pages of 2 MiB on kernel 6.6 or later, or --driver 1.5.7 or later";
     let kernel = kernel_name(platform);
     let early = platform.kernel.map(|k| k.series() < (6, 6));
-    let short_form = Some(ONE_LEVEL_ENTRIES);
+    // Without MTT_VA every table has one level.
+    let one_level = platform.mtt_va == Some(false);
+    let short_form = (!one_level).then_some(ONE_LEVEL_ENTRIES);
     match platform.driver {
         Driver::Vendor(Some(bundle)) if bundle >= LENGTH_BUNDLE => {
             absent(&format!("installer {bundle} >= 1.5.7"))
@@ -322,24 +333,24 @@ fn wire_length(platform: &Platform) -> State {
             LIFT,
             short_form,
         ),
-        Driver::InTree => match (early, platform.mtt_va) {
-            (Some(true), _) => (
+        Driver::InTree => match (early, one_level) {
+            (Some(true), false) => (
                 Presence::Present,
                 format!("in-tree driver of {kernel}"),
                 LIFT_IN_TREE,
                 None,
             ),
-            (Some(false), Some(false)) => {
+            (_, true) => {
                 let why = "in-tree driver, device without MTT_VA".to_owned();
                 (Presence::Present, why, LIFT_IN_TREE, None)
             }
-            (Some(false), _) => (
+            (Some(false), false) => (
                 Presence::Present,
                 format!("in-tree driver of {kernel}"),
                 LIFT,
                 short_form,
             ),
-            (None, _) => (
+            (None, false) => (
                 presumed(platform),
                 "in-tree driver of an unknown kernel".to_owned(),
                 LIFT_IN_TREE,
@@ -383,16 +394,16 @@ fn contiguous_table(platform: &Platform) -> State {
     const LIFT: &str = "kernel 6.6 or later, or the vendor's driver";
     let early = platform.kernel.map(|k| k.series() < (6, 6));
     match (platform.driver, early, platform.mtt_va) {
+        (_, _, Some(false)) => (
+            Presence::Present,
+            "device without MTT_VA".to_owned(),
+            "",
+            None,
+        ),
         (Driver::Vendor(_), ..) => absent("vendor's driver scatters its tables"),
         (Driver::InTree, Some(true), _) => (
             Presence::Present,
             format!("in-tree driver of {}", kernel_name(platform)),
-            LIFT,
-            None,
-        ),
-        (_, _, Some(false)) => (
-            Presence::Present,
-            "device without MTT_VA".to_owned(),
             LIFT,
             None,
         ),
@@ -522,6 +533,30 @@ mod tests {
             None
         );
         assert!(!Quirk::WireLength.on(&bare, Family::Efa).counts());
+    }
+
+    #[test]
+    fn without_mtt_va_every_table_is_one_block_and_every_length_short() {
+        for driver in [
+            Driver::InTree,
+            Driver::Unknown,
+            Driver::Vendor(None),
+            vendor(1, 5, 6),
+        ] {
+            let mut bare = platform("6.8", driver);
+            bare.mtt_va = Some(false);
+            let length = Quirk::WireLength.on(&bare, Family::Erdma);
+            assert_eq!(length.cap(PageSize::M2), Some(4 * GIB - 1), "{driver:?}");
+            let table = Quirk::ContiguousTable.on(&bare, Family::Erdma);
+            assert_eq!(table.presence, Presence::Present, "{driver:?}");
+        }
+    }
+
+    #[test]
+    fn an_installer_of_erdma_mends_nothing_for_others() {
+        let own = platform("6.8", vendor(1, 5, 2));
+        assert!(!Quirk::ScatterBoundary.on(&own, Family::Erdma).counts());
+        assert!(Quirk::ScatterBoundary.on(&own, Family::Efa).counts());
     }
 
     #[test]

@@ -407,6 +407,17 @@ fn bad_requests_are_refused_in_words() {
     }
 }
 
+/// The time does not grow with the square of the number: 10^10 looks would take a minute and more.
+#[test]
+fn many_buffers_are_planned_in_one_pass() {
+    let buffers = vec![4096; 100_000];
+    let request = PlanRequest::new(Wish::Buffers(buffers)).pages(Pages::Only(PageSize::M2));
+    let start = std::time::Instant::now();
+    let refusal = refused(&request, &device(), &host("6.8", vendor(1, 5, 1)));
+    assert_eq!(refusal.code, Code::OverMrCount);
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+}
+
 #[test]
 fn a_pebibyte_is_planned_lazily() {
     let mut device = device();
@@ -417,4 +428,123 @@ fn a_pebibyte_is_planned_lazily() {
     let plan = refusal.plan.unwrap();
     assert_eq!((plan.mrs, plan.segments.len()), (1 << 29, 1));
     assert_eq!(plan.segments[0].chunk(1 << 28).unwrap().offset, 1 << 49);
+}
+
+fn adopted(addr: u64, len: u64, page: PageSize) -> PlanRequest {
+    PlanRequest::new(Wish::Adopted { addr, len }).pages(Pages::Only(page))
+}
+
+#[test]
+fn the_largest_mr_is_one_that_there_is() {
+    // Two MRs of [1, 4) and [4, 5) MiB: no MR has three pages.
+    let mut request = adopted(MIB, 4 * MIB, PageSize::M2);
+    request.chunk = Some(4 * MIB);
+    let mut device = device();
+    device.entries_per_mr = exact(2);
+    let plan = fits(&request, &device, &article());
+    assert_eq!((plan.mrs, plan.chunk, plan.entries.0), (2, 3 * MIB, 3));
+}
+
+#[test]
+fn what_an_mr_spans_meets_the_scatter_boundary_not_its_length() {
+    let mut request = adopted((1 << 40) + 2048, 4 * GIB - 4096, PageSize::M2);
+    request.single = true;
+    let old = host("6.8", vendor(1, 5, 1));
+    let refusal = refused(&request, &device(), &old);
+    assert_eq!(refusal.code, Code::Defect(Quirk::ScatterBoundary));
+    request.wish = Wish::Adopted {
+        addr: 1 << 40,
+        len: 4 * GIB - 4096,
+    };
+    fits(&request, &device(), &old);
+}
+
+#[test]
+fn a_last_chunk_can_meet_the_length_defect_alone() {
+    // 64 GiB on pages of 32 MiB have 2,048 entries, the 5 GiB behind them 160.
+    let page = PageSize::new(32 * MIB).unwrap();
+    let mut request = on(69 * GIB, page);
+    request.chunk = Some(64 * GIB);
+    let host = host("6.12.31", Driver::InTree);
+    assert_eq!(
+        refused(&request, &device(), &host).code,
+        Code::Defect(Quirk::WireLength)
+    );
+    request.wish = Wish::Total(64 * GIB);
+    fits(&request, &device(), &host);
+}
+
+#[test]
+fn the_first_failure_is_that_of_the_device() {
+    let source = || Source::new(Kind::Given, "test");
+    let failure = |request: &PlanRequest, device: &Device| {
+        let refusal = refused(request, device, &article());
+        refusal.plan.unwrap().first_failure
+    };
+    let mut small = device();
+    small.entries = exact(10);
+    let mut buffers = PlanRequest::new(Wish::Buffers(vec![2 * MIB, 4 * MIB, 20 * MIB, 2 * MIB]));
+    buffers.pages = Pages::Only(PageSize::M2);
+    assert_eq!(failure(&buffers, &small), Some((2, Errno::EIO)));
+    // The second protection domain has 10 - 8 entries.
+    let mut twice = on(16 * MIB, PageSize::M2);
+    (twice.pds, twice.chunk) = (2, Some(4 * MIB));
+    assert_eq!(failure(&twice, &small), Some((5, Errno::EIO)));
+    // The second MR is the one that is too long; with room for one MR only it is never reached.
+    let mut long = PlanRequest::new(Wish::Buffers(vec![2 * MIB, 2 * MIB, 65 * GIB]));
+    (long.pages, long.single) = (Pages::Only(PageSize::M2), true);
+    assert_eq!(failure(&long, &device()), Some((2, Errno::EINVAL)));
+    small.entries = Limit::unlimited(source());
+    small.max_mr = exact(1);
+    assert_eq!(failure(&long, &small), Some((1, Errno::ENOSPC)));
+    // What others are to have is nothing that a device refuses.
+    let mut leave = on(16 * MIB, PageSize::M2);
+    leave.leave = Leave::Entries(33_554_430);
+    assert_eq!(failure(&leave, &device()), None);
+}
+
+#[test]
+fn a_start_within_the_step_counts_when_mrs_are_scarce() {
+    // From 4 KiB on 2 GiB are two chunks of 2 GiB: one longer chunk is needed.
+    let mut device = device();
+    device.max_mr = exact(1);
+    let old = host("6.8", vendor(1, 5, 1));
+    let request = adopted((1 << 40) + 4096, 2 * GIB, PageSize::M2);
+    assert_eq!(fits(&request, &device, &old).mrs, 1);
+}
+
+#[test]
+fn the_largest_mixed_size_is_found() {
+    let mut device = device();
+    device.entries = exact(100);
+    let request = PlanRequest::total(GIB);
+    let fit = max_fit(&request, Pages::Mixed, &device, &article());
+    assert_eq!((fit.certain, fit.at_most), (100 * GIB, Some(100 * GIB)));
+}
+
+#[test]
+fn an_iommu_makes_small_pages_of_a_start_within_a_page() {
+    let mut host = article();
+    host.platform.iommu = Some(true);
+    let plan = fits(
+        &adopted((1 << 40) + 65536, 4 * MIB, PageSize::M2),
+        &device(),
+        &host,
+    );
+    assert_eq!(plan.entries, (64, 64));
+    let plan = fits(
+        &adopted((1 << 40) + 65536, 4 * MIB, PageSize::M2),
+        &device(),
+        &article(),
+    );
+    assert_eq!(plan.entries, (3, 3));
+}
+
+#[test]
+fn kernels_before_5_9_take_no_page_longer_than_the_mr() {
+    // Half a page on both sides of a border of 8 KiB, and not of 16 KiB.
+    let request = adopted(0x1_0000_1000, 8192, PageSize::M2);
+    let entries = |kernel| fits(&request, &device(), &host(kernel, Driver::InTree)).entries;
+    assert_eq!(entries("5.8.18"), (2, 2));
+    assert_eq!(entries("5.9"), (1, 1));
 }

@@ -12,15 +12,15 @@ use crate::step::Step;
 
 /// A pool was not built. Whatever had been done was undone, or the error says what is left.
 #[derive(Debug, thiserror::Error)]
-#[error("{step} failed{}", left(.not_given_back))]
+#[error("{step} failed{}", left(.not_given_back.as_deref()))]
 pub struct BuildError {
     /// The step that failed.
     pub step: Step,
     /// Why.
     #[source]
-    pub cause: Cause,
+    pub cause: Box<Cause>,
     /// Why pages that had been added to the pools could not be taken back; they stay in the ledger.
-    pub not_given_back: Option<ReserveError>,
+    pub not_given_back: Option<Box<ReserveError>>,
 }
 
 impl BuildError {
@@ -29,14 +29,14 @@ impl BuildError {
     pub fn new(step: Step, cause: impl Into<Cause>) -> Self {
         Self {
             step,
-            cause: cause.into(),
+            cause: Box::new(cause.into()),
             not_given_back: None,
         }
     }
 }
 
-fn left(not_given_back: &Option<ReserveError>) -> String {
-    not_given_back.as_ref().map_or_else(String::new, |error| {
+fn left(not_given_back: Option<&ReserveError>) -> String {
+    not_given_back.map_or_else(String::new, |error| {
         format!("; and the pools could not be lowered again: {error}")
     })
 }

@@ -349,14 +349,6 @@ fn check(
     addr: u64,
     predicted: layout::Prediction,
 ) -> Result<(), CheckFailure> {
-    if predicted.wire_len != chunk.len {
-        return Err(CheckFailure::WireLength {
-            mr: chunk.index,
-            addr,
-            len: chunk.len,
-            predicted,
-        });
-    }
     // At worst one entry for each page that was planned; transparent huge pages may be 4 KiB.
     let page = if job.plan.pages == Pages::Thp {
         PageSize::K4
@@ -366,19 +358,81 @@ fn check(
     let seen = job.page_cap.largest_at_most(page).unwrap_or(PageSize::K4);
     let large = job.rules.is_none_or(|rules| rules.large_pages);
     let planned = layout::entries(if large { seen } else { PageSize::K4 }, addr, chunk.len);
-    if predicted.entries > planned {
-        let hole = look
-            .pagemap
-            .and_then(|map| map.first_small(addr, chunk.len, chunk.page).ok().flatten());
-        return Err(CheckFailure::Entries {
-            mr: chunk.index,
+    let failure = against_plan(chunk, addr, predicted, planned);
+    failure.map_or(Ok(()), |mut failure| {
+        if let CheckFailure::Entries { hole, .. } = &mut failure {
+            let small = |map: &PageMap| map.first_small(addr, chunk.len, chunk.page).ok().flatten();
+            *hole = look.pagemap.and_then(small);
+        }
+        Err(failure)
+    })
+}
+
+/// What is wrong with an MR of which at most `planned` entries were planned.
+fn against_plan(
+    chunk: &Chunk,
+    addr: u64,
+    predicted: layout::Prediction,
+    planned: u64,
+) -> Option<CheckFailure> {
+    let (mr, len) = (chunk.index, chunk.len);
+    if predicted.wire_len != len {
+        return Some(CheckFailure::WireLength {
+            mr,
             addr,
-            len: chunk.len,
-            page: chunk.page,
+            len,
             predicted,
-            planned,
-            hole,
         });
     }
-    Ok(())
+    (predicted.entries > planned).then_some(CheckFailure::Entries {
+        mr,
+        addr,
+        len,
+        page: chunk.page,
+        predicted,
+        planned,
+        hole: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugemr_core::size::GIB;
+
+    #[test]
+    fn an_mr_is_held_against_the_plan() {
+        let chunk = Chunk {
+            index: 3,
+            offset: 0,
+            len: 8 * GIB,
+            page: PageSize::M2,
+        };
+        let check = |entries, wire_len| {
+            let predicted = layout::Prediction {
+                page: PageSize::M2,
+                entries,
+                level: 2,
+                wire_len,
+                refused: None,
+            };
+            against_plan(&chunk, 0x7e00_0000_0000, predicted, 4096)
+        };
+        assert_eq!(check(4096, 8 * GIB), None);
+        assert_eq!(check(8, 8 * GIB), None);
+        let over = check(4097, 8 * GIB);
+        assert!(matches!(
+            over,
+            Some(CheckFailure::Entries {
+                mr: 3,
+                planned: 4096,
+                ..
+            })
+        ));
+        // Fewer entries than planned, and the call would succeed with a wrong length.
+        assert!(matches!(
+            check(8, 0),
+            Some(CheckFailure::WireLength { mr: 3, .. })
+        ));
+    }
 }

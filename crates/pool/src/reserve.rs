@@ -141,7 +141,7 @@ impl Reserved {
 impl BuildError {
     /// Gives the pages back, and says so where that fails.
     pub(crate) fn rolled_back(mut self, reserved: Reserved, tell: &dyn Fn(Event)) -> Self {
-        self.not_given_back = reserved.give_back(tell).err();
+        self.not_given_back = reserved.give_back(tell).err().map(Box::new);
         self
     }
 }

@@ -1,6 +1,12 @@
 //! The whole transaction on the pools of this machine: whatever happens at whichever event of it, each pool has in the end
 //! what it had before.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test fails by panicking, and says what it left out"
+)]
+
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -133,13 +133,13 @@ fn page_rule(platform: &Platform, erdma: bool) -> PageRule {
     if series.is_some_and(|series| series < (5, 2)) {
         return PageRule::BasePages;
     }
-    // A bundle that lacks the workaround tells that the kernel was one that needs it, unless the kernel is known.
-    let needs_workaround = erdma
-        && matches!(platform.driver, Driver::Vendor(Some(bundle)) if bundle < BundleVersion(1, 5, 2));
-    let fixed_kernel = platform.sg_fix.unwrap_or(match platform.kernel {
-        Some(kernel) => is_fixed(kernel),
-        None => unaffected && !needs_workaround,
-    });
+    // A report that names an older installer means that its workaround was missing, and with it the fix.
+    let old_bundle = |bundle| bundle < BundleVersion(1, 5, 2);
+    let older =
+        matches!(platform.driver, Driver::Vendor(Some(bundle)) if erdma && old_bundle(bundle));
+    let fixed_kernel = (platform.sg_fix)
+        .or(platform.kernel.and_then(is_fixed))
+        .unwrap_or(unaffected && !older);
     let worked_around = erdma
         && match platform.driver {
             Driver::Vendor(Some(bundle)) => bundle >= BundleVersion(1, 5, 2),
@@ -156,12 +156,13 @@ fn page_rule(platform: &Platform, erdma: bool) -> PageRule {
 }
 
 /// Whether a kernel has "RDMA/core: Fix best page size finding when it can cross SG entries" (commit 486055f5e09d,
-/// mainline 6.15). Stable releases whose number could not be verified count as unfixed.
-fn is_fixed(kernel: KernelVersion) -> bool {
+/// mainline 6.15). `None`: the series took it in a stable release whose number could not be verified.
+fn is_fixed(kernel: KernelVersion) -> Option<bool> {
     match kernel.series() {
-        (6, 1) => kernel.at_least_patch(141),
-        (6, 12) => kernel.at_least_patch(31),
-        series => series >= (6, 15),
+        (6, 1) => Some(kernel.at_least_patch(141)),
+        (6, 12) => Some(kernel.at_least_patch(31)),
+        (5, 15) | (6, 6) | (6, 14) => None,
+        series => Some(series >= (6, 15)),
     }
 }
 
@@ -233,6 +234,13 @@ mod tests {
         assert_eq!(page_rule(&own, true), EveryEntry);
         own.driver = Driver::Vendor(None);
         assert_eq!(page_rule(&own, true), Discontinuities);
+        // Which release of 6.6 took the fix is not known; a report that names an old installer says what mattered.
+        let mut own = platform("6.6.30", Driver::InTree);
+        assert_eq!(page_rule(&own, true), EveryEntry);
+        own.unknown = Presumption::Unaffected;
+        assert_eq!(page_rule(&own, true), Discontinuities);
+        own.driver = Driver::Vendor(Some(BundleVersion(1, 5, 1)));
+        assert_eq!(page_rule(&own, true), EveryEntry);
         let mut own = platform("6.8", Driver::InTree);
         own.sg_fix = Some(true);
         assert_eq!(page_rule(&own, true), Discontinuities);

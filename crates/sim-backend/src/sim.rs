@@ -10,6 +10,7 @@ use hugemr_core::device::{Device, Family};
 use hugemr_core::errno::Errno;
 use hugemr_core::fact::Limit;
 use hugemr_core::host::Platform;
+use hugemr_core::layout::PhysRun;
 use hugemr_core::size::PageSize;
 
 use crate::device::{Arrival, Capacity, DeviceState, Layer, LiveMr, RegEvent, Table};
@@ -182,6 +183,16 @@ impl SimDevice {
         let from = addr & !(base - 1);
         let runs = self.memory().runs(from, to);
         runs.map_or_else(Vec::new, |runs| not_huge(runs, from, to, page))
+    }
+
+    /// The physical runs behind a range, in virtual order, as a pagemap would show them (outer borders rounded to
+    /// 4 KiB); neighbours may continue each other. `None` where a part is not mapped, or the range is not one.
+    #[must_use]
+    pub fn runs(&self, addr: u64, len: u64) -> Option<Vec<PhysRun>> {
+        let base = PageSize::K4.bytes();
+        let to = addr.checked_add(len)?.checked_next_multiple_of(base)?;
+        let from = addr & !(base - 1);
+        Some(self.memory().runs(from, to)?.collect())
     }
 
     /// Changes failures and delays. Calls keep their numbers: see [`calls`](Self::calls).

@@ -311,7 +311,7 @@ impl Run<'_> {
     }
 
     fn failed(&self, error: &BuildError) -> Failure {
-        let mut failure = match &error.cause {
+        let mut failure = match &*error.cause {
             Cause::Reserve(cause) => super::reserve::failure(cause, &as_root()),
             _ => render::failure(self.asked, self.plan, error),
         };

@@ -1,7 +1,7 @@
 //! Answers as text: the answer first, the reason second, the way out last.
 
 pub(crate) mod diagnosis;
-mod plan;
+pub(crate) mod plan;
 mod refusal;
 pub(crate) mod register;
 pub(crate) mod reserve;

@@ -53,6 +53,8 @@ pub(crate) struct Seen {
     pub(crate) took: Duration,
     /// What was done to the pools for it, where that was asked for.
     pub(crate) reserved: Option<Pools>,
+    /// Why the MRs are no longer, where a defect bounds them, and what would lift it.
+    pub(crate) why_short: Option<String>,
     /// No MR is other than it should be.
     pub(crate) as_planned: bool,
 }
@@ -94,6 +96,7 @@ impl Seen {
             report: held.report.clone(),
             took: held.took,
             reserved: None,
+            why_short: super::plan::why_short(plan),
             as_planned,
         }
     }
@@ -123,6 +126,7 @@ impl Row {
 
 pub(crate) fn registered(seen: &Seen, all: bool) -> String {
     let mut lines = vec![headline(seen)];
+    lines.extend(seen.why_short.iter().map(|why| format!("  {why}")));
     lines.push(mr_table(seen, all));
     let cut: Vec<&Row> = seen
         .rows
@@ -301,13 +305,13 @@ pub(crate) fn released(released: &Released) -> String {
 
 /// A registration that failed and was rolled back, with its diagnosis.
 pub(crate) fn failure(asked: &Asked, plan: &Plan, error: &BuildError) -> Failure {
-    let mut out = match &error.cause {
+    let mut out = match &*error.cause {
         Cause::Register(failure) => {
             Failure::system(format_args!("on {}: {failure}", asked.device.name))
         }
         cause => Failure::system(format_args!("{} failed: {cause}", error.step)),
     };
-    match &error.cause {
+    match &*error.cause {
         Cause::Register(failure) => {
             out.more.extend(
                 crate::device::sources(failure)

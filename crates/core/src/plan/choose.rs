@@ -131,19 +131,28 @@ pub fn max_fit(request: &PlanRequest, pages: Pages, device: &Device, host: &Host
     let top = (u64::MAX / 2) / unit;
     let fits = |units| matches!(verdict(units), Verdict::Fits | Verdict::OkOverride);
     let possible = |units| verdict(units).refused().is_none();
-    let most = largest(top, possible);
+    let largest = |holds: &dyn Fn(u64) -> bool| {
+        if pages != Pages::Mixed {
+            return largest(0, top, holds);
+        }
+        // One page of 1 GiB takes less than 511 of 2 MiB: whole ones first, and then the rest.
+        let giant = PageSize::G1.bytes() / unit;
+        let whole = giant * largest(0, top / giant, |giants| holds(giants * giant));
+        largest(whole, whole + (giant - 1), holds)
+    };
+    let most = largest(&possible);
     MaxFit {
-        certain: largest(top, fits) * unit,
+        certain: largest(&fits) * unit,
         at_most: (most < top).then_some(most * unit),
     }
 }
 
-/// The largest number of at most `top` for which `holds`, which is monotone; 0 where none does.
-fn largest(top: u64, holds: impl Fn(u64) -> bool) -> u64 {
+/// The largest number between `least` and `top` for which `holds`, which is monotone; `least` where none does.
+fn largest(least: u64, top: u64, holds: impl Fn(u64) -> bool) -> u64 {
     if holds(top) {
         return top;
     }
-    let (mut low, mut high) = (0, top);
+    let (mut low, mut high) = (least, top);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         if holds(middle) {

@@ -1,13 +1,13 @@
 //! One kind of pages, worked out to the end.
 
-use crate::chunks::Segment;
+use crate::chunks::{Chunk, Segment};
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::fact::{Fit, Kind, Limit, Source};
 use crate::host::Host;
-use crate::layout;
+use crate::layout::{self, Rules};
 use crate::quirk::{self, Quirk, QuirkState};
-use crate::size::{Bytes, PageSize};
+use crate::size::{Bytes, PageSize, PageSizes};
 
 use super::answer::{Check, ChunkBound, Code, Plan, Resource, SplitReport, Verdict, shortage};
 use super::request::{Leave, Pages, PlanRequest, Split, Wish};
@@ -47,6 +47,7 @@ pub(super) fn evaluate(
         pages,
         device,
         quirks: &quirks,
+        rules: Rules::of(&host.platform, device.family),
         segments: Vec::new(),
         parts: Vec::new(),
     };
@@ -80,9 +81,53 @@ fn seen(device: &Device, quirks: &[QuirkState], page: PageSize) -> Option<PageSi
 struct Part {
     tiling: Tiling,
     longest: u64,
+    view: View,
     entries: (u64, u64),
     largest: (u64, u64),
     hit: Vec<Quirk>,
+}
+
+/// The first, the inner and the last chunk of a segment, as far as there are any, and how many there are of each. Inner
+/// ones are equal.
+fn kinds(segment: &Segment) -> impl Iterator<Item = (Chunk, u64)> + use<> {
+    let (segment, count) = (*segment, segment.count());
+    let inner = (1, count.saturating_sub(2));
+    let last = (count.saturating_sub(1), u64::from(count > 1));
+    [(0, count.min(1)), inner, last]
+        .into_iter()
+        .filter(|(_, many)| *many > 0)
+        .filter_map(move |(i, many)| Some((segment.chunk(i)?, many)))
+}
+
+/// In which pages the device sees the chunks of a segment, at best.
+#[derive(Clone, Copy)]
+struct View {
+    page: PageSize,
+    /// The same for the first chunk: smaller where its start is what an IOMMU aligns.
+    first: PageSize,
+    /// The kernel takes no page longer than the MR: what the device offers.
+    by_length: Option<PageSizes>,
+}
+
+impl View {
+    /// Entries of a chunk on pages of at most `page`. The step is a multiple of it, and so it does not matter on which
+    /// border the segment lies.
+    fn entries(&self, segment: &Segment, chunk: &Chunk, page: PageSize) -> u64 {
+        let into = chunk.offset - segment.offset;
+        let mut page = if into == 0 {
+            page.min(self.first)
+        } else {
+            page
+        };
+        if let Some(cap) = self.by_length
+            && chunk.len < page.bytes()
+        {
+            let power = PageSize::new(chunk.len.next_power_of_two());
+            let shorter = power.ok().and_then(|power| cap.largest_at_most(power));
+            page = shorter.or(cap.smallest()).unwrap_or(page);
+        }
+        layout::entries(page, segment.skew.saturating_add(into), chunk.len)
+    }
 }
 
 struct Work<'a> {
@@ -90,6 +135,7 @@ struct Work<'a> {
     pages: Pages,
     device: &'a Device,
     quirks: &'a [QuirkState],
+    rules: Rules,
     segments: Vec<Segment>,
     parts: Vec<Part>,
 }
@@ -102,14 +148,18 @@ impl Work<'_> {
             text: format!("the device offers no page of at most {}", piece.page),
         })?;
         let max_mr = device.max_mr.less(device.used.mrs);
-        let too_many = |chunk: u64| {
+        let too_many = |step: u64, chunk: u64| {
             let count: u64 = all
                 .iter()
-                .map(|p| p.len.div_ceil(chunk))
+                .map(|p| p.len.saturating_add(p.addr % step).div_ceil(chunk))
                 .fold(0, u64::saturating_add);
             max_mr.fit(count.saturating_mul(request.pds)) != Fit::Fits
         };
-        let tiling = tile(request, device, self.quirks, piece.page, best, too_many)?;
+        // The tiling follows from the page: pieces of one page share it, and many buffers cost no more than one look each.
+        let tiling = match (self.segments.last(), self.parts.last()) {
+            (Some(before), Some(part)) if before.page == piece.page => part.tiling,
+            _ => tile(request, device, self.quirks, piece.page, best, too_many)?,
+        };
         let skew = piece.addr % tiling.step;
         let chunk = if request.single {
             skew + piece.len
@@ -128,22 +178,38 @@ impl Work<'_> {
             skew,
             first_index,
         };
-        let longest = chunk.min(piece.len);
-        // Borders lie on page borders, so the blocks of all chunks are the blocks of the whole.
-        let whole = |page: PageSize| layout::entries(page, skew, piece.len);
-        let one = |page: PageSize| {
-            let start = if segment.count() > 2 {
-                0
-            } else {
-                skew % page.bytes()
+        let view = self.view(piece, best);
+        let kinds = || kinds(&segment).map(|(chunk, _)| chunk);
+        let longest = kinds().map(|chunk| chunk.len).max().unwrap_or(0);
+        let whole = |page| {
+            let all = self::kinds(&segment)
+                .map(|(chunk, many)| view.entries(&segment, &chunk, page).saturating_mul(many));
+            all.fold(0, u64::saturating_add)
+        };
+        let one = |page| {
+            let largest = kinds().map(|chunk| view.entries(&segment, &chunk, page));
+            largest.max().unwrap_or(0)
+        };
+        // Large page sizes make it possible that a shorter chunk, and not the longest, meets a defect.
+        let meets = |state: &QuirkState, chunk: Chunk| {
+            let entries = view.entries(&segment, &chunk, best);
+            let len = match state.quirk {
+                // The kernel cuts whole base pages.
+                Quirk::ScatterBoundary | Quirk::IommuPadding => layout::entries(
+                    PageSize::K4,
+                    piece.addr + (chunk.offset - piece.offset),
+                    chunk.len,
+                )
+                .saturating_mul(PageSize::K4.bytes()),
+                _ => chunk.len,
             };
-            layout::entries(page, start, longest)
+            state.can_hit(len, best, entries)
         };
         let hit: Vec<Quirk> = self
             .quirks
             .iter()
             .filter(|state| state.quirk != Quirk::NoLargePages)
-            .filter(|state| state.can_hit(longest, best, one(best)))
+            .filter(|state| kinds().any(|chunk| meets(state, chunk)))
             .map(|state| state.quirk)
             .collect();
         let uncertain = self.pages == Pages::Thp || hit.contains(&Quirk::ScatterBoundary);
@@ -151,12 +217,29 @@ impl Work<'_> {
         self.parts.push(Part {
             tiling,
             longest,
+            view,
             entries: (whole(best), whole(worst)),
             largest: (one(best), one(worst)),
             hit,
         });
         self.segments.push(segment);
         Ok(())
+    }
+
+    /// An IOMMU shows each MR from the start of a block of its own, and so a start within a page makes all its pages
+    /// smaller.
+    fn view(&self, piece: &Piece, best: PageSize) -> View {
+        let cap = self.device.page_size_cap;
+        let aligned = PageSize::from_shift(piece.addr.trailing_zeros().clamp(12, 63));
+        let aligned = aligned.and_then(|page| cap.largest_at_most(page));
+        View {
+            page: best,
+            first: match aligned {
+                Some(page) if self.rules.iommu == Some(true) => page.min(best),
+                _ => best,
+            },
+            by_length: self.rules.block_by_length.then_some(cap),
+        }
     }
 
     fn finish(self, pieces: &[Piece], host: &Host) -> Option<Evaluated> {
@@ -219,7 +302,7 @@ impl Work<'_> {
         };
         plan.checks = checks(request, device, host, &plan, &self.parts)?;
         plan.segments = self.segments;
-        let text = judge(request, device, &mut plan, &self.parts);
+        let text = judge(request, device, &self.rules, &mut plan, &self.parts);
         Some((plan, text))
     }
 }
@@ -429,6 +512,7 @@ fn left(leave: Leave, free: &Limit, whole: &Limit) -> Limit {
 fn judge(
     request: &PlanRequest,
     device: &Device,
+    rules: &Rules,
     plan: &mut Plan,
     parts: &[Part],
 ) -> Option<String> {
@@ -482,7 +566,7 @@ fn judge(
         return None;
     };
     plan.verdict = Verdict::Refused(code);
-    plan.first_failure = first_failure(device, plan, code);
+    plan.first_failure = first_failure(request, device, rules, plan, parts, code);
     Some(text)
 }
 
@@ -499,19 +583,75 @@ fn small_pages(plan: &Plan) -> String {
         })
 }
 
-/// The first MR that the device or the kernel would refuse, and with what.
-fn first_failure(device: &Device, plan: &Plan, code: Code) -> Option<(u64, Errno)> {
-    let errno = code.errno(device)?;
-    let index = match code {
-        Code::OverBudget => {
-            let check = plan.check(Resource::Entries)?;
-            let room = check.limit.as_ref()?.at_most()?;
-            let one = plan.check(Resource::EntriesPerMr)?.need.0.max(1);
-            (room / one).min(plan.mrs.saturating_sub(1))
-        }
-        Code::OverMrCount => plan.check(Resource::MrCount)?.limit.as_ref()?.at_most()?,
-        Code::TooLong | Code::OverPerMrEntries => 0,
-        _ => return None,
+/// The first MR that the device or its driver would refuse, and with what; counted over all protection domains of one
+/// device, one after the other. `None` where it would refuse none: what is to be left for others is no limit of the
+/// device.
+fn first_failure(
+    request: &PlanRequest,
+    device: &Device,
+    rules: &Rules,
+    plan: &Plan,
+    parts: &[Part],
+    code: Code,
+) -> Option<(u64, Errno)> {
+    if !matches!(
+        code,
+        Code::OverBudget
+            | Code::OverMrCount
+            | Code::TooLong
+            | Code::OverPerMrEntries
+            | Code::Defect(Quirk::ContiguousTable)
+    ) {
+        return None;
+    }
+    let most = |limit: &Limit| limit.at_most().unwrap_or(u64::MAX);
+    let dialect = device.family.dialect();
+    let longest = most(&device.max_mr_size).max(request.max_mr_size.unwrap_or(0));
+    let per_mr = most(&device.entries_per_mr);
+    let mrs = most(&device.max_mr.less(device.used.mrs));
+    let entries = most(&device.entries.less(device.used.entries));
+    let kinds = || {
+        let pairs = plan.segments.iter().zip(parts);
+        pairs.flat_map(|(segment, part)| {
+            kinds(segment).map(|(chunk, many)| {
+                (
+                    chunk,
+                    many,
+                    part.view.entries(segment, &chunk, part.view.page),
+                )
+            })
+        })
     };
-    Some((index, errno))
+    // Protection domains for which there is room as a whole.
+    let alone = kinds()
+        .all(|(chunk, _, need)| chunk.len <= longest && need <= per_mr.min(rules.table_entries));
+    let whole = (mrs / plan.mrs.max(1)).min(entries / plan.entries.0.max(1));
+    let whole = if alone { whole.min(request.pds) } else { 0 };
+    if whole == request.pds {
+        return None;
+    }
+    let (mut index, mut room) = (whole * plan.mrs, entries - whole * plan.entries.0);
+    for (chunk, many, need) in kinds() {
+        if chunk.len > longest {
+            return Some((index, dialect.too_long));
+        }
+        if need > rules.table_entries {
+            return Some((index, Errno::ENOMEM));
+        }
+        if need > per_mr {
+            return Some((index, dialect.over_per_mr));
+        }
+        let fit = (room / need.max(1)).min(mrs - index);
+        if fit < many {
+            let full = mrs - index == fit;
+            let errno = if full {
+                dialect.over_mr_count
+            } else {
+                dialect.over_budget
+            };
+            return Some((index + fit, errno));
+        }
+        (index, room) = (index + many, room - many * need);
+    }
+    None
 }

@@ -44,15 +44,15 @@ pub(super) fn usable(limit: &Limit) -> u64 {
     }
 }
 
-/// Chooses the chunk for memory of `page`, which the device sees as pages of `seen`. `most_chunks` tells whether that
-/// many chunks would be too many.
+/// Chooses the chunk for memory of `page`, which the device sees as pages of `seen`. `too_many` tells whether too many
+/// chunks would come of a step and a chunk length.
 pub(super) fn tile(
     request: &PlanRequest,
     device: &Device,
     quirks: &[QuirkState],
     page: PageSize,
     seen: PageSize,
-    too_many: impl Fn(u64) -> bool,
+    too_many: impl Fn(u64, u64) -> bool,
 ) -> Result<Tiling, NoTiling> {
     let step = lcm(page.bytes(), request.block.unwrap_or(1).max(1)).ok_or_else(|| NoTiling {
         code: Code::TooBig,
@@ -113,7 +113,11 @@ pub(super) fn tile(
     } else {
         multiple
     };
-    let chunk = if too_many(power) { multiple } else { power };
+    let chunk = if too_many(step, power) {
+        multiple
+    } else {
+        power
+    };
     Ok(Tiling {
         step,
         chunk,
