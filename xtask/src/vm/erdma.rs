@@ -181,6 +181,7 @@ fn modules(lab: &Lab<'_>) -> Result<(Vec<Module>, Vec<Module>)> {
         "the erdma module is among the modules"
     );
     let image = std::fs::read(toolchain.old_rule()?)?;
+    println!("vm: {}", toolchain.provenance()?);
     late.push(Module {
         name: "hugemr_old_rule".into(),
         image,

@@ -89,8 +89,7 @@ fn fetch(cache: &Cache) -> Result<()> {
         let toolchain = module::Toolchain::fetch(cache, version, &lab.kernel)?;
         toolchain.erdma()?;
         toolchain.old_rule()?;
-        let (release, files) = (&lab.kernel.release, toolchain.compared()?);
-        println!("vm: {release}: erdma built from {files} source files as Debian ships them");
+        println!("vm: {}", toolchain.provenance()?);
     }
     Ok(())
 }

@@ -56,10 +56,10 @@ fn answer(op: Op, input: &str) -> Result<Answer, String> {
     match op {
         Op::Plan => plan::answer(read::input(input)?),
         Op::Sim => simulate::answer(read::input(input)?),
-        Op::Lookup => lookup::answer(read::input(input)?),
-        Op::Diagnose => diagnose::answer(read::input(input)?),
+        Op::Lookup => lookup::answer(&read::input(input)?),
+        Op::Diagnose => diagnose::answer(&read::input(input)?),
         Op::Learn => learn::answer(&read::input(input)?),
-        Op::Calc => calc::answer(read::input(input)?),
+        Op::Calc => calc::answer(&read::input(input)?),
     }
 }
 
