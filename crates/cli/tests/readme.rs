@@ -40,7 +40,9 @@ fn fresh(text: &str, known: &mut Sessions) -> (String, usize) {
         let body: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
         for command in body.iter().filter_map(|line| line.strip_prefix("$ ")) {
             sessions += 1;
-            let said = known.entry(command.to_owned()).or_insert_with(|| run(command));
+            let said = known
+                .entry(command.to_owned())
+                .or_insert_with(|| run(command));
             write!(out, "$ {command}\n{said}").unwrap();
         }
         out.push_str("```\n");

@@ -156,14 +156,16 @@ pub fn examine(case: &Case<'_>) -> Report {
     }
     // Whatever the planner says must be said by a finding too.
     let outcome = examined.outcome;
-    let said = |harm| findings.iter().any(|f| f.harm == harm);
     if let Some(refusal) = &outcome.host_refuses
-        && !said(Harm::Block)
+        && !findings.iter().any(|f| f.harm == Harm::Block)
     {
         findings.push(check::refused(refusal));
     }
     let undecided = |plan: &Plan| plan.verdict == Verdict::Undecided;
-    if outcome.plan.as_ref().is_some_and(undecided) && !findings.iter().any(|f| f.decides) {
+    if outcome.plan.as_ref().is_some_and(undecided)
+        && !findings.iter().any(|f| f.decides)
+        && !findings.iter().any(|f| f.harm == Harm::Block)
+    {
         findings.push(Finding::unknown("undecided", "a limit is not known").deciding(true));
     }
     let mut report = Report {

@@ -107,7 +107,10 @@ pub(super) fn memory(e: &Examined<'_>, out: &mut Vec<Finding>) {
                 Bytes(need)
             ),
         )
-        .seen("cgroup2 is mounted with memory_hugetlb_accounting   /proc/self/mountinfo")
+        .seen(format!(
+            "cgroup2 is mounted with memory_hugetlb_accounting   {}/mountinfo",
+            process.dir()
+        ))
         .so("the touch ends in SIGBUS, ibv_reg_mr in EFAULT")
         .fix("raise memory.max of the cgroup (Kubernetes: resources.limits.memory of the pod)"),
     );

@@ -1,5 +1,6 @@
 //! How the kernel manages memory: transparent pages, movable memory, mounts, mappings.
 
+use super::rough;
 use crate::doctor::{Examined, Finding};
 use crate::size::{Bytes, GIB, MIB};
 
@@ -101,11 +102,14 @@ pub(super) fn shm(e: &Examined<'_>, out: &mut Vec<Finding>) {
     out.push(match shm.size {
         Some(size) if size < SMALL => {
             Finding::risk("shm_small", format!("/dev/shm holds only {}", Bytes(size)))
-                .seen("size= of /dev/shm   /proc/self/mountinfo")
+                .seen(format!(
+                    "size= of /dev/shm   {}/mountinfo",
+                    e.case.facts.process.dir()
+                ))
                 .so("programs that share memory there end in SIGBUS (hugemr itself uses memfd)")
                 .fix("docker run --shm-size=16g, or: sudo mount -o remount,size=50% /dev/shm")
         }
-        Some(size) => Finding::fine("shm", format!("/dev/shm holds {}", Bytes(size))),
+        Some(size) => Finding::fine("shm", format!("/dev/shm holds {}", rough(size))),
         None => Finding::fine("shm", "/dev/shm holds half of the memory"),
     });
 }
@@ -118,7 +122,7 @@ pub(super) fn hugetlbfs(e: &Examined<'_>, out: &mut Vec<Finding>) {
     if mounts.is_empty() {
         out.push(
             Finding::risk("no_hugetlbfs", "no hugetlbfs is mounted")
-                .seen("/proc/self/mountinfo")
+                .seen(format!("{}/mountinfo", e.case.facts.process.dir()))
                 .so("programs that open a file on it cannot start (hugemr itself needs none)")
                 .fix("sudo mkdir -p /dev/hugepages && sudo mount -t hugetlbfs none /dev/hugepages"),
         );

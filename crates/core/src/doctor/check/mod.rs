@@ -41,3 +41,38 @@ pub(super) const ALL: &[Check] = &[
     look::dynamic_debug,
     driver::versions,
 ];
+
+/// `3.2 GiB`: nobody needs the bytes.
+fn rough(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    let mut tenths = u128::from(bytes) * 10 / 1024;
+    let mut unit = 0;
+    while tenths >= 10240 && unit + 1 < units.len() {
+        tenths /= 1024;
+        unit += 1;
+    }
+    match (tenths / 10, tenths % 10) {
+        (whole, 0) => format!("{whole} {}", units[unit]),
+        (whole, tenth) => format!("{whole}.{tenth} {}", units[unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::size::{GIB, KIB, MIB};
+
+    #[test]
+    fn rough_sizes() {
+        for (bytes, text) in [
+            (0, "0 KiB"),
+            (KIB, "1 KiB"),
+            (MIB - 1, "1023.9 KiB"),
+            (64 * MIB, "64 MiB"),
+            (GIB + GIB / 2, "1.5 GiB"),
+            (u64::MAX, "16777215.9 TiB"),
+        ] {
+            assert_eq!(rough(bytes), text);
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Huge-page pools against the need, and the memory from which they would grow.
 
+use super::rough;
 use crate::doctor::{Examined, Finding, PoolFacts, argument};
 use crate::host::Node;
 use crate::size::{Bytes, GIB, Grouped, PageSize};
@@ -219,21 +220,6 @@ pub(super) fn memory(e: &Examined<'_>, out: &mut Vec<Finding>) {
             "memory",
             format!("memory: {} available, {} free", rough(available), rough(free)),
         )),
-    }
-}
-
-/// `3.2 GiB`: nobody needs the bytes.
-fn rough(bytes: u64) -> String {
-    let units = ["KiB", "MiB", "GiB", "TiB"];
-    let mut tenths = u128::from(bytes) * 10 / 1024;
-    let mut unit = 0;
-    while tenths >= 10240 && unit + 1 < units.len() {
-        tenths /= 1024;
-        unit += 1;
-    }
-    match (tenths / 10, tenths % 10) {
-        (whole, 0) => format!("{whole} {}", units[unit]),
-        (whole, tenth) => format!("{whole}.{tenth} {}", units[unit]),
     }
 }
 

@@ -37,12 +37,12 @@ pub(super) fn memlock(e: &Examined<'_>, out: &mut Vec<Finding>) {
     let hard = match process.memlock {
         Some(limit) if limit.soft == Some(may) => match limit.hard {
             None => " (hard unlimited)".to_owned(),
-            Some(hard) if hard != may => format!(" (hard {})", kib(hard)),
+            Some(hard) if hard != may => format!(" (hard {})", Bytes(hard)),
             Some(_) => String::new(),
         },
         _ => String::new(),
     };
-    let head = format!("memlock {}{hard} in {who}", kib(may));
+    let head = format!("memlock {}{hard} in {who}", Bytes(may));
     let mut finding = match need {
         Some(need) => Finding::block("memlock", format!("{head}; need {}", kib(need))),
         None => Finding::risk("memlock", head).so("no more than that can be registered"),

@@ -14,7 +14,10 @@ pub(super) fn verbs(e: &Examined<'_>, out: &mut Vec<Finding>) {
             out.push(if filled.is_empty() {
                 finding
             } else {
-                finding.seen(format!("of the profile too: {}", filled.join(", ")))
+                finding.seen(format!(
+                    "what the host does not say is of the profile too: {}",
+                    filled.join(", ")
+                ))
             });
         }
         Verbs::Usable(names) => out.push(Finding::fine(

@@ -1,7 +1,7 @@
 //! What the device says to the wish.
 
 use crate::device::{Family, LOWEST_FIELD_REPORT};
-use crate::doctor::{Examined, Finding, argument};
+use crate::doctor::{Examined, Finding, Verbs, argument};
 use crate::fact::Fit;
 use crate::plan::{Pages, Refusal, Resource, WayOut};
 use crate::size::{Bytes, Grouped};
@@ -14,8 +14,11 @@ pub(super) fn device(e: &Examined<'_>, out: &mut Vec<Finding>) {
         out.push(Finding::fine(
             "plan",
             format!(
-                "{} MRs of at most {}, {} entries",
-                Grouped(plan.mrs),
+                "{} of at most {}, {} entries",
+                match plan.mrs {
+                    1 => "1 MR".to_owned(),
+                    n => format!("{} MRs", Grouped(n)),
+                },
                 Bytes(plan.chunk),
                 Grouped(plan.entries.1)
             ),
@@ -76,6 +79,10 @@ pub(super) fn budget(e: &Examined<'_>, out: &mut Vec<Finding>) {
     let Some(plan) = e.plan().filter(|_| e.outcome.device_refuses.is_none()) else {
         return;
     };
+    if matches!(e.case.verbs, Verbs::Unavailable { .. }) {
+        // The limits of a device that cannot be opened are the least of the troubles.
+        return;
+    }
     for check in &plan.checks {
         let Some(limit) = &check.limit else { continue };
         if check.fit() != Fit::Undecided {
@@ -116,6 +123,20 @@ pub(super) fn budget(e: &Examined<'_>, out: &mut Vec<Finding>) {
 
 /// With one decimal.
 fn per_cent(part: u64, whole: u64) -> String {
-    let tenths = u128::from(part) * 1000 / u128::from(whole.max(1));
-    format!("{}.{}", tenths / 10, tenths % 10)
+    match u128::from(part) * 1000 / u128::from(whole.max(1)) {
+        0 if part > 0 => "less than 0.1".to_owned(),
+        tenths => format!("{}.{}", tenths / 10, tenths % 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::per_cent;
+
+    #[test]
+    fn shares() {
+        assert_eq!(per_cent(458_752, 24_903_680), "1.8");
+        assert_eq!(per_cent(1, 24_903_680), "less than 0.1");
+        assert_eq!(per_cent(0, 0), "0.0");
+    }
 }
