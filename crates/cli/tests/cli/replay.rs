@@ -153,7 +153,7 @@ skip bare calc: nothing is wanted  registrable: 32 GiB
 skip meant calc: nothing is wanted  registrable: 32 GiB
 ERROR line 6, key plan: in: unknown field `totl`, expected one of [..]
 ERROR line 7, want learn: want: "budget" is no field of this op's answer
-ERROR line 8: expected ident at column 2
+ERROR line 8: expected an object
 ERROR line 9, fits plan: the id was used on a line before
 pass last lookup  ok: MR 0 holds it
 2 passed, 1 failed, 2 skipped, 4 broken lines
@@ -276,7 +276,11 @@ fn a_broken_line_stops_nothing() {
         ),
         (br#"{"id":"a","op":"guess","in":{}}"#, "guess"),
         (b"{\"id\":\"a\xff\"}", "UTF-8"),
-        (br#"["id"]"#, "invalid"),
+        (br#"["id"]"#, "expected an object"),
+        (
+            br#"{"id":"a","op":"lookup","in":[[[0,1]],0,1]}"#,
+            "expected an object",
+        ),
         (b"{", "EOF"),
     ] {
         let text = [line, b"\n", GOOD.as_bytes(), b"\n"].concat();
