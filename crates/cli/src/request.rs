@@ -38,7 +38,7 @@ pub(crate) fn decimal_notes(what: &WhatArgs) -> Vec<String> {
     all.filter(|size| size.decimal).map(decimal_note).collect()
 }
 
-fn decimal_note(size: &Size) -> String {
+pub(crate) fn decimal_note(size: &Size) -> String {
     let unit = size
         .text
         .trim_start_matches(|c: char| !c.is_ascii_alphabetic());
