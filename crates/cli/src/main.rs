@@ -13,6 +13,9 @@ mod progress;
 mod render;
 mod request;
 mod signals;
+#[cfg(debug_assertions)]
+mod test_at;
+mod waiting;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -57,6 +60,8 @@ fn run(command: Command) -> Ended {
     match command {
         Command::Plan(command) => commands::plan::run(&command),
         Command::Register(command) => commands::register::run(&command),
+        Command::Reserve(command) => commands::reserve::run(&command),
+        Command::Release(command) => commands::release::run(&command),
         Command::Devices(command) => commands::devices::run(&command),
         Command::Diagnose(command) => commands::diagnose::run(&command),
         Command::Doctor(command) => commands::doctor::run(&command),
@@ -71,6 +76,8 @@ fn wants_json(command: &Command) -> bool {
     match command {
         Command::Plan(command) => command.what.json,
         Command::Register(command) => command.what.json,
+        Command::Reserve(command) => command.json,
+        Command::Release(command) => command.json,
         Command::Devices(command) => command.json,
         Command::Diagnose(command) => command.json,
         Command::Doctor(command) => command.json,

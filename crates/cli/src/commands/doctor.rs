@@ -14,8 +14,8 @@ use crate::exit::{Ended, Exit, Failure};
 use crate::{json, render, request};
 
 pub(crate) fn run(command: &DoctorCommand) -> Ended {
-    if let Some(size) = command.size.as_ref().filter(|size| size.decimal) {
-        remark(&format!("note: {}", request::decimal_note(size)));
+    if let Some(note) = command.size.as_ref().and_then(request::decimal_note) {
+        remark(&format!("note: {note}"));
     }
     let (facts, about_file) = facts(command)?;
     let elsewhere = about_file.iter().any(|f| f.code == "facts_of_another_boot");

@@ -7,7 +7,9 @@ pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod plan;
 pub(crate) mod register;
+pub(crate) mod release;
 pub(crate) mod replay;
+pub(crate) mod reserve;
 
 use std::io::Write as _;
 

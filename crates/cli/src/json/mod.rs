@@ -8,6 +8,7 @@ mod facts;
 mod inspect;
 mod plan;
 mod register;
+mod reserve;
 mod walk;
 
 pub(crate) use diagnosis::diagnosis;
@@ -16,6 +17,7 @@ pub(crate) use facts::{facts, read as read_facts};
 pub(crate) use inspect::inspect;
 pub(crate) use plan::{PlanDocument, RefusalDocument, limit};
 pub(crate) use register::register;
+pub(crate) use reserve::{release, reserve};
 
 use serde::Serialize;
 

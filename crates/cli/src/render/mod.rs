@@ -1,11 +1,12 @@
 //! Answers as text: the answer first, the reason second, the way out last.
 
 pub(crate) mod diagnosis;
-pub(crate) mod plan;
 mod doctor;
 mod inspect;
+pub(crate) mod plan;
 mod refusal;
 pub(crate) mod register;
+pub(crate) mod reserve;
 mod table;
 pub(crate) mod words;
 
