@@ -149,7 +149,7 @@ impl Walk {
         if self.writing {
             let value = field.write();
             self.put(name, value);
-        } else if let Some(value) = self.take(name).as_ref().map_or(None, T::read) {
+        } else if let Some(value) = self.take(name).as_ref().and_then(T::read) {
             *field = value;
         } else {
             self.fail(name, T::WHAT);
