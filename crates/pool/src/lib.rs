@@ -35,6 +35,11 @@
 //! # }
 //! ```
 
+#![allow(
+    clippy::result_large_err,
+    reason = "one error for a whole transaction, with all there is to tell"
+)]
+
 mod build;
 mod error;
 mod pipeline;
