@@ -1,6 +1,8 @@
 //! The command line, as typed. Texts are parsed into values here, and nowhere else; what the values mean together is
 //! decided in `request`.
 
+mod doctor;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -11,6 +13,8 @@ use hugemr_core::host::Driver;
 use hugemr_core::plan::{Leave, OtherUse, Pages};
 use hugemr_core::size::{Bytes, PageSize};
 use hugemr_core::version::{BundleVersion, KernelVersion};
+
+pub(crate) use doctor::{DoctorCommand, InspectCommand};
 
 /// Registers as much memory as a host has as RDMA memory regions, on devices whose translation table is small.
 #[derive(Debug, Parser)]
@@ -43,6 +47,10 @@ pub(crate) enum Command {
     Devices(DevicesCommand),
     /// Explain why a registration failed: an errno and what is known -> ranked causes
     Diagnose(DiagnoseCommand),
+    /// Say what stands in the way on this host, in order of harm, and what mends it
+    Doctor(DoctorCommand),
+    /// Show the mappings of a process, what backs them, and what MRs over them would cost
+    Inspect(InspectCommand),
     /// More: run cases from a file (JSON Lines) through the code of the commands, and compare
     Replay(ReplayCommand),
     /// More: print the man page

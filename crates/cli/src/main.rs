@@ -64,6 +64,8 @@ fn run(command: Command) -> Ended {
         Command::Release(command) => commands::release::run(&command),
         Command::Devices(command) => commands::devices::run(&command),
         Command::Diagnose(command) => commands::diagnose::run(&command),
+        Command::Doctor(command) => commands::doctor::run(&command),
+        Command::Inspect(command) => commands::inspect::run(&command),
         Command::Replay(command) => commands::replay::run(&command),
         Command::Man => commands::generate::man(),
         Command::Completions { shell } => commands::generate::completions(shell),
@@ -78,6 +80,8 @@ fn wants_json(command: &Command) -> bool {
         Command::Release(command) => command.json,
         Command::Devices(command) => command.json,
         Command::Diagnose(command) => command.json,
+        Command::Doctor(command) => command.json,
+        Command::Inspect(command) => command.json,
         Command::Replay(command) => command.json,
         Command::Man | Command::Completions { .. } => false,
     }

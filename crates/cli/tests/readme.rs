@@ -1,3 +1,4 @@
+#![allow(clippy::unwrap_used, reason = "a test")]
 //! The sessions in both READMEs are what the command prints. `HUGEMR_BLESS=1 cargo test -p hugemr-cli --test readme` writes
 //! them anew. Durations differ from run to run and are not compared.
 

@@ -2,7 +2,9 @@
 
 pub(crate) mod devices;
 pub(crate) mod diagnose;
+pub(crate) mod doctor;
 pub(crate) mod generate;
+pub(crate) mod inspect;
 pub(crate) mod plan;
 pub(crate) mod register;
 pub(crate) mod release;

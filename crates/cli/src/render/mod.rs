@@ -1,6 +1,8 @@
 //! Answers as text: the answer first, the reason second, the way out last.
 
 pub(crate) mod diagnosis;
+mod doctor;
+mod inspect;
 pub(crate) mod plan;
 mod refusal;
 pub(crate) mod register;
@@ -8,6 +10,8 @@ pub(crate) mod reserve;
 mod table;
 pub(crate) mod words;
 
+pub(crate) use doctor::doctor;
+pub(crate) use inspect::inspect;
 pub(crate) use plan::{explain, plan};
 pub(crate) use refusal::refusal;
 pub(crate) use table::table;

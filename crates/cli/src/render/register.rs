@@ -51,10 +51,10 @@ pub(crate) struct Seen {
     pub(crate) proved: Proved,
     pub(crate) report: Option<Report>,
     pub(crate) took: Duration,
-    /// What was done to the pools for it, where that was asked for.
-    pub(crate) reserved: Option<Pools>,
     /// Why the MRs are no longer, where a defect bounds them, and what would lift it.
     pub(crate) why_short: Option<String>,
+    /// What was done to the pools for it, where that was asked for.
+    pub(crate) reserved: Option<Pools>,
     /// No MR is other than it should be.
     pub(crate) as_planned: bool,
 }
@@ -95,8 +95,8 @@ impl Seen {
             proved,
             report: held.report.clone(),
             took: held.took,
-            reserved: None,
             why_short: super::plan::why_short(plan),
+            reserved: None,
             as_planned,
         }
     }
