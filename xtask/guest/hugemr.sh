@@ -141,3 +141,37 @@ check_hugemr_container() {
 sabotage_hugemr_container() {
     hide=
 }
+
+# The answer with its evidence, and no blocker that is not there.
+check_hugemr_doctor() {
+    need_hugemr
+    hugemr doctor --all --for 128MiB --pages 2MiB --device "$DEVICE"
+    status=$?
+    hugemr doctor --json --for 128MiB --pages 2MiB --device "$DEVICE" >/tmp/doctor
+    grep -q '"schema": "hugemr/doctor/1"' /tmp/doctor || bad "no document"
+    same "exit status" $status 0
+    same "blockers" "$(sed -n 's/^ *"block": \([0-9]*\),*/\1/p' /tmp/doctor)" 0
+    grep -q '"code": "device"' /tmp/doctor || bad "the device is not said to be usable"
+    ok "128 MiB: $(sed -n 's/^ *"answer": "\(.*\)",*/\1/p' /tmp/doctor), no blocker"
+}
+sabotage_hugemr_doctor() {
+    echo 0 >/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
+}
+
+# The mapping of a registered range: 2 MiB pages, as many entries as pages, and its bytes pinned.
+check_hugemr_inspect() {
+    need_hugemr
+    start_hugemr 1 64MiB --pages 2MiB --max-mr-size 64MiB
+    hugemr inspect --pid ${pid:-$holder} --json >/tmp/inspect
+    status=$?
+    hugemr inspect --pid $holder
+    end_hugemr
+    same "exit status" $status 0
+    same "pinned" "$(sed -n 's/^  "pinned": \([0-9]*\),*/\1/p' /tmp/inspect)" 67108864
+    seen=$(grep -A 20 '"hugetlb": true' /tmp/inspect | sed -n 's/^ *"entries": \([0-9]*\),*/\1/p' | head -n 1)
+    [ "${seen:-0}" -gt 0 ] && [ "$seen" -le 32 ] || bad "entries: seen '$seen', expected at most 32"
+    ok "64 MiB of 2 MiB pages: $seen entries, all pinned"
+}
+sabotage_hugemr_inspect() {
+    pid=$$
+}

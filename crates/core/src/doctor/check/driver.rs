@@ -142,7 +142,7 @@ pub(super) fn versions(e: &Examined<'_>, out: &mut Vec<Finding>) {
         (None, _) => "kernel unknown".to_owned(),
     };
     out.push(Finding::fine("kernel", kernel));
-    if !has_driver(e) {
+    if !has_driver(e) || e.case.device.family != Family::Erdma {
         return;
     }
     let kind = match e.case.host.platform.driver {

@@ -1,6 +1,7 @@
 //! Huge-page pools against the need, and the memory from which they would grow.
 
 use super::rough;
+use crate::device::Family;
 use crate::doctor::{Examined, Finding, PoolFacts, argument};
 use crate::host::Node;
 use crate::size::{Bytes, GIB, Grouped, PageSize};
@@ -225,6 +226,9 @@ pub(super) fn memory(e: &Examined<'_>, out: &mut Vec<Finding>) {
 
 /// Whether the node of the device has pages.
 pub(super) fn node(e: &Examined<'_>, out: &mut Vec<Finding>) {
+    if e.case.device.family != Family::Erdma {
+        return;
+    }
     let nodes = &e.case.facts.pools.nodes;
     let functions = e.case.facts.functions.iter().flatten();
     let mut homes: Vec<u32> = functions

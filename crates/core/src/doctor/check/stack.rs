@@ -1,5 +1,6 @@
 //! The RDMA stack: libibverbs' answer, the PCI function and its driver, ports.
 
+use crate::device::Family;
 use crate::doctor::{Examined, Finding, RdmaDevice, Verbs};
 
 /// Whether a device can be used from user space.
@@ -85,27 +86,28 @@ fn by_file(device: &RdmaDevice, out: &mut Vec<Finding>) {
     }
 }
 
-/// eRDMA functions that no driver has taken.
+/// eRDMA functions that no driver has taken: a blocker, unless another device can be used.
 pub(super) fn functions(e: &Examined<'_>, out: &mut Vec<Finding>) {
-    if matches!(e.case.verbs, Verbs::Simulated(_)) {
+    if matches!(e.case.verbs, Verbs::Simulated(_)) || e.case.device.family != Family::Erdma {
         return;
     }
-    for function in e.case.facts.functions.iter().flatten() {
-        match &function.driver {
-            None if function.erdma => out.push(
-                Finding::block(
-                    "function_without_driver",
-                    format!("the eRDMA function {} has no driver", function.address),
-                )
-                .seen(format!("/sys/bus/pci/devices/{}/driver is not there", function.address))
-                .fix("sudo modprobe erdma (not there: the vendor's installer, or a kernel with CONFIG_INFINIBAND_ERDMA)"),
-            ),
-            None => {}
-            Some(driver) => out.push(Finding::fine(
-                "function",
-                format!("PCI function {} is driven by {driver}", function.address),
-            )),
+    for function in e.case.facts.functions.iter().flatten().filter(|f| f.erdma) {
+        let address = &function.address;
+        if let Some(driver) = &function.driver {
+            let text = format!("PCI function {address} is driven by {driver}");
+            out.push(Finding::fine("function", text));
+            continue;
         }
+        let what = format!("the eRDMA function {address} has no driver");
+        let finding = match e.case.verbs {
+            Verbs::Usable(_) => Finding::risk("function_without_driver", what),
+            _ => Finding::block("function_without_driver", what),
+        };
+        out.push(
+            finding
+                .seen(format!("/sys/bus/pci/devices/{address}/driver is not there"))
+                .fix("sudo modprobe erdma (not there: the vendor's installer, or a kernel with CONFIG_INFINIBAND_ERDMA)"),
+        );
     }
 }
 

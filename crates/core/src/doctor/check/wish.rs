@@ -104,10 +104,21 @@ pub(super) fn budget(e: &Examined<'_>, out: &mut Vec<Finding>) {
                 "budget",
                 format!("MTT budget not known; need {need} entries"),
             ),
-            _ => Finding::unknown(
-                "limit",
-                format!("a limit of the device is not known; need {need}"),
+            Resource::MrCount => Finding::unknown(
+                "mr_count",
+                match limit.at_most() {
+                    Some(most) => format!(
+                        "how many MRs others hold is not known; need {need} of at most {}",
+                        Grouped(most)
+                    ),
+                    None => format!("how many MRs the device has is not known; need {need}"),
+                },
             ),
+            Resource::EntriesPerMr => Finding::unknown(
+                "entries_per_mr",
+                format!("how many entries one MR may have is not known; need {need}"),
+            ),
+            _ => Finding::unknown("limit", format!("a limit is not known; need {need}")),
         };
         out.push(
             finding
