@@ -1,6 +1,8 @@
 //! The command line, as typed. Texts are parsed into values here, and nowhere else; what the values mean together is
 //! decided in `request`.
 
+mod doctor;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -11,6 +13,8 @@ use hugemr_core::host::Driver;
 use hugemr_core::plan::{Leave, OtherUse, Pages};
 use hugemr_core::size::{Bytes, PageSize};
 use hugemr_core::version::{BundleVersion, KernelVersion};
+
+pub(crate) use doctor::{DoctorCommand, InspectCommand};
 
 /// Registers as much memory as a host has as RDMA memory regions, on devices whose translation table is small.
 #[derive(Debug, Parser)]
@@ -35,10 +39,18 @@ pub(crate) enum Command {
     Plan(PlanCommand),
     /// Map, populate and register memory, show the keys, and release it again
     Register(RegisterCommand),
+    /// Raise the pools of huge pages until so much is free, by exactly what is missing
+    Reserve(ReserveCommand),
+    /// Give back the huge pages that hugemr has added, and no others
+    Release(ReleaseCommand),
     /// List RDMA devices, or say why there are none; --simulated lists the simulated ones
     Devices(DevicesCommand),
     /// Explain why a registration failed: an errno and what is known -> ranked causes
     Diagnose(DiagnoseCommand),
+    /// Say what stands in the way on this host, in order of harm, and what mends it
+    Doctor(DoctorCommand),
+    /// Show the mappings of a process, what backs them, and what MRs over them would cost
+    Inspect(InspectCommand),
     /// More: run cases from a file (JSON Lines) through the code of the commands, and compare
     Replay(ReplayCommand),
     /// More: print the man page
@@ -75,6 +87,9 @@ pub(crate) struct RegisterCommand {
     /// Keep everything registered until SIGINT or SIGTERM
     #[arg(long)]
     pub(crate) hold: bool,
+    /// Add the huge pages that are missing, and give exactly those back at the end (needs root)
+    #[arg(long)]
+    pub(crate) reserve: bool,
     /// Prove each MR and each border by RDMA write and read through the device
     #[arg(long)]
     pub(crate) verify: bool,
@@ -174,6 +189,51 @@ pub(crate) struct FactArgs {
     /// What the process may pin: a size, or unlimited
     #[arg(long, value_name = "SIZE", value_parser = parse_memlock)]
     pub(crate) memlock: Option<Memlock>,
+}
+
+#[derive(Debug, Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one flag of the command line"
+)]
+pub(crate) struct ReserveCommand {
+    /// How much shall be free afterwards: 896GiB, 1.5TiB, 68719476736
+    #[arg(value_name = "SIZE")]
+    pub(crate) size: Size,
+    /// Size of the huge pages: 2MiB, 1GiB
+    #[arg(long, value_name = "PAGE", value_parser = parse_page, default_value = "2MiB")]
+    pub(crate) pages: PageSize,
+    /// From this NUMA node only
+    #[arg(long, value_name = "N")]
+    pub(crate) node: Option<u32>,
+    /// The same number from each node (the default)
+    #[arg(long, conflicts_with = "node")]
+    pub(crate) spread: bool,
+    /// Where the kernel gives too few pages, drop its clean page cache too (slows others down)
+    #[arg(long)]
+    pub(crate) drop_caches: bool,
+    /// Print what keeps the pages over a reboot: a boot line, and a systemd unit; nothing of it is installed
+    #[arg(long)]
+    pub(crate) persist: bool,
+    /// Say what would be changed, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Answer as one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReleaseCommand {
+    /// What processes that are gone have left (killed ones), instead of what `hugemr reserve` has added
+    #[arg(long)]
+    pub(crate) stale: bool,
+    /// Say what would be given back, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Answer as one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

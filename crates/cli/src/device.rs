@@ -1,5 +1,6 @@
 //! From `--device` to a device: the only module that names a backend.
 
+pub(crate) mod doctor;
 pub(crate) mod stated;
 
 use std::sync::Arc;
@@ -107,26 +108,30 @@ fn open_real(name: &str) -> Result<(Opened, Host), Failure> {
 
 /// The name of the only real device; with several or none the choices.
 fn only_real() -> Result<String, Failure> {
-    let choose = "name one with --device (a simulated one: --device sim:ecs.r8a.32xlarge, see hugemr devices --simulated)";
     match hugemr_verbs::list(&OpenOptions::default()) {
         Ok(devices) => match devices.as_slice() {
             [one] => Ok(one.name.clone()),
-            several => {
-                let names: Vec<&str> = several.iter().map(|d| d.name.as_str()).collect();
-                Err(Failure::usage(format_args!(
-                    "there are {} RDMA devices: {}",
-                    names.len(),
-                    names.join(", ")
-                ))
-                .with(choose))
-            }
+            several => Err(choose_one(several)),
         },
         Err(error) => Err(Failure::usage(format_args!(
             "no --device, and no real one can be used: {error}"
         ))
         .with(error.way_out())
-        .with(choose)),
+        .with(CHOOSE)),
     }
+}
+
+const CHOOSE: &str = "name one with --device (a simulated one: --device sim:ecs.r8a.32xlarge, see hugemr devices --simulated)";
+
+/// Several devices, and no name.
+fn choose_one(several: &[hugemr_verbs::DeviceEntry]) -> Failure {
+    let names: Vec<&str> = several.iter().map(|d| d.name.as_str()).collect();
+    let text = format!(
+        "there are {} RDMA devices: {}",
+        names.len(),
+        names.join(", ")
+    );
+    Failure::usage(text).with(CHOOSE)
 }
 
 /// The real devices of this machine, opened for their limits where possible.

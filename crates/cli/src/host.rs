@@ -1,7 +1,9 @@
 //! Facts of this host, as the planner takes them.
 
 use hugemr_core::host::Host;
-use hugemr_host::facts::Facts;
+use hugemr_core::plan::Pages;
+use hugemr_core::size::PageSize;
+use hugemr_host::facts::{Facts, Memory};
 use hugemr_host::root::Root;
 
 /// Reads what can be read, for this process.
@@ -9,8 +11,30 @@ pub(crate) fn read() -> Host {
     Facts::read(&Root::real()).host()
 }
 
+/// The host as it could be with `--reserve`: the pools that the pages come from raised by the memory that is available.
+/// Pools of several sizes would take the same memory; the reservation itself finds that out. `auto` raises that of 2 MiB
+/// pages: 1 GiB of contiguous memory is rare on a running host, and must be asked for.
+pub(crate) fn with_raised_pools(host: &Host, pages: Pages) -> Host {
+    let wanted = |page: PageSize| match pages {
+        Pages::Auto => page == PageSize::M2,
+        Pages::Only(only) => page == only,
+        Pages::Mixed => true,
+        Pages::Thp => false,
+    };
+    let mut host = host.clone();
+    let available = Memory::read(&Root::real()).available.unwrap_or(0);
+    let mut raised: Vec<PageSize> = Vec::new();
+    for pool in host.nodes.iter_mut().flatten().flat_map(|n| &mut n.pools) {
+        if wanted(pool.page) && !raised.contains(&pool.page) {
+            raised.push(pool.page);
+            pool.free = pool.free.saturating_add(available / pool.page.bytes());
+        }
+    }
+    host
+}
+
 /// Free huge pages by size, for a comparison before and after.
-pub(crate) fn free_pages() -> Vec<(hugemr_core::size::PageSize, u64)> {
+pub(crate) fn free_pages() -> Vec<(PageSize, u64)> {
     let pools = hugemr_host::pools::Pools::read(&Root::real());
     pools
         .sizes()

@@ -13,6 +13,9 @@ mod progress;
 mod render;
 mod request;
 mod signals;
+#[cfg(debug_assertions)]
+mod test_at;
+mod waiting;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -28,6 +31,17 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version are answers; clap knows which stream and which of them are failures.
             let failed = error.use_stderr();
+            if failed && std::env::args().any(|word| word == "--json") {
+                let text = error.to_string();
+                let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+                let what = lines
+                    .next()
+                    .unwrap_or_default()
+                    .trim_start_matches("error: ");
+                let mut failure = Failure::usage(what);
+                failure.more.extend(lines.map(str::to_owned));
+                let _broken_pipe = json::write(&json::FailureDocument::new(&failure));
+            }
             let _broken_pipe = error.print();
             return if failed { Exit::Usage } else { Exit::Yes }.into();
         }
@@ -46,8 +60,12 @@ fn run(command: Command) -> Ended {
     match command {
         Command::Plan(command) => commands::plan::run(&command),
         Command::Register(command) => commands::register::run(&command),
+        Command::Reserve(command) => commands::reserve::run(&command),
+        Command::Release(command) => commands::release::run(&command),
         Command::Devices(command) => commands::devices::run(&command),
         Command::Diagnose(command) => commands::diagnose::run(&command),
+        Command::Doctor(command) => commands::doctor::run(&command),
+        Command::Inspect(command) => commands::inspect::run(&command),
         Command::Replay(command) => commands::replay::run(&command),
         Command::Man => commands::generate::man(),
         Command::Completions { shell } => commands::generate::completions(shell),
@@ -58,8 +76,12 @@ fn wants_json(command: &Command) -> bool {
     match command {
         Command::Plan(command) => command.what.json,
         Command::Register(command) => command.what.json,
+        Command::Reserve(command) => command.json,
+        Command::Release(command) => command.json,
         Command::Devices(command) => command.json,
         Command::Diagnose(command) => command.json,
+        Command::Doctor(command) => command.json,
+        Command::Inspect(command) => command.json,
         Command::Replay(command) => command.json,
         Command::Man | Command::Completions { .. } => false,
     }

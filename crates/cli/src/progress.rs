@@ -1,65 +1,150 @@
 //! Progress on standard error: bars on a terminal, one line a step elsewhere.
 
 use std::io::IsTerminal as _;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hugemr::host::reserve::{Change, Step as PoolStep};
 use hugemr::{Event, Step};
 use hugemr_core::size::Bytes;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::render::register::seconds;
+use crate::render::reserve as render;
+use crate::signals::Watch;
+use crate::waiting::Waiting;
 
-/// Shows the steps of a transaction.
-pub(crate) struct Steps {
+/// Shows the steps of a transaction, and keeps what it did to the pools.
+pub(crate) struct Steps<'a> {
     bars: Option<MultiProgress>,
-    open: Mutex<Vec<(Step, ProgressBar)>>,
+    state: Mutex<State>,
     quiet: bool,
+    watch: &'a Watch,
 }
 
-impl Steps {
+#[derive(Default)]
+struct State {
+    open: Vec<(Step, ProgressBar)>,
+    waiting: Option<Waiting>,
+    pools: Pools,
+}
+
+/// What was done to the pools, pool by pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pools {
+    /// From the first count found to what was there after the last write.
+    pub(crate) raised: Vec<Change>,
+    pub(crate) lowered: Vec<Change>,
+}
+
+impl Pools {
+    pub(crate) fn note(&mut self, step: &PoolStep) {
+        match step {
+            PoolStep::Raising(change) => {
+                let same = |c: &Change| c.page == change.page && c.node == change.node;
+                if !self.raised.iter().any(same) {
+                    let to = change.from;
+                    self.raised.push(Change { to, ..*change });
+                }
+            }
+            PoolStep::Came { node, pages } => {
+                // Pools of one size are raised together, so the last of that node is meant.
+                if let Some(change) = self.raised.iter_mut().rev().find(|c| c.node == *node) {
+                    change.to = change.to.saturating_add(*pages);
+                }
+            }
+            PoolStep::Lowering(change) => self.lowered.push(*change),
+            PoolStep::Short(_) | PoolStep::Compacting | PoolStep::DroppingCaches => {}
+        }
+    }
+
+    /// Only those to which something came.
+    pub(crate) fn raised(&self) -> impl Iterator<Item = &Change> {
+        self.raised.iter().filter(|change| change.to > change.from)
+    }
+}
+
+impl<'a> Steps<'a> {
     /// `quiet`: nothing at all, for JSON.
-    pub(crate) fn new(quiet: bool) -> Self {
+    pub(crate) fn new(quiet: bool, watch: &'a Watch) -> Self {
         let terminal = !quiet && std::io::stderr().is_terminal();
         let bars = terminal
             .then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10)));
         Self {
             bars,
-            open: Mutex::new(Vec::new()),
+            state: Mutex::default(),
             quiet,
+            watch,
         }
     }
 
     pub(crate) fn tell(&self, event: Event) {
-        let mut open = self
-            .open
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Event::Begin(step) = event {
+            self.watch.comes_to(step);
+        }
+        #[cfg(debug_assertions)]
+        crate::test_at::event(&event, self.watch);
+        self.watch.is_stopped();
         match event {
-            Event::Progress { step, done, total } => {
-                let Some(bars) = &self.bars else { return };
-                let known = open.iter().position(|(s, _)| *s == step);
-                let i = known.unwrap_or_else(|| {
-                    open.push((step, bars.add(bar(step, total))));
-                    open.len() - 1
-                });
-                let bar = &open[i].1;
-                // Threads tell in any order; a bar never goes back.
-                bar.set_position(bar.position().max(done));
+            Event::Begin(Step::Reserve) if !self.quiet => {
+                self.state().waiting = Some(Waiting::start(self.bars.as_ref()));
             }
-            Event::End(step, took) => {
-                if let Some(i) = open.iter().position(|(s, _)| *s == step) {
-                    open.remove(i).1.finish_and_clear();
-                }
-                if !self.quiet && took > Duration::from_millis(1) {
-                    self.line(&format!("{:10} {}", step.name(), seconds(took)));
+            Event::Begin(_) => self.state().waiting = None,
+            Event::Progress { step, done, total } => self.progress(step, done, total),
+            Event::Pool(step) => {
+                self.state().pools.note(&step);
+                if let Some(text) = render::step(&step) {
+                    self.line(&format!("{:10} {text}", Step::Reserve.name()));
                 }
             }
+            Event::End(step, took) => self.end(step, took),
             _ => {}
         }
     }
 
+    fn progress(&self, step: Step, done: u64, total: u64) {
+        let Some(bars) = &self.bars else { return };
+        let open = &mut self.state().open;
+        let known = open.iter().position(|(s, _)| *s == step);
+        let i = known.unwrap_or_else(|| {
+            open.push((step, bars.add(bar(step, total))));
+            open.len() - 1
+        });
+        let bar = &open[i].1;
+        // Threads tell in any order; a bar never goes back.
+        bar.set_position(bar.position().max(done));
+    }
+
+    fn end(&self, step: Step, took: Duration) {
+        {
+            let mut state = self.state();
+            if step == Step::Reserve {
+                state.waiting = None;
+            }
+            if let Some(i) = state.open.iter().position(|(s, _)| *s == step) {
+                state.open.remove(i).1.finish_and_clear();
+            }
+        }
+        let text = match step {
+            Step::Reserve => Some(render::raised(&self.pools())),
+            Step::GiveBack => Some(render::lowered(&self.pools())),
+            // Said by the command itself.
+            Step::Hold => return,
+            _ => None,
+        };
+        match text {
+            Some(text) => self.line(&format!("{:10} {text}  {}", step.name(), seconds(took))),
+            None if took > Duration::from_millis(1) => {
+                self.line(&format!("{:10} {}", step.name(), seconds(took)));
+            }
+            None => {}
+        }
+    }
+
     fn line(&self, text: &str) {
+        if self.quiet {
+            return;
+        }
         match &self.bars {
             Some(bars) => {
                 let _gone = bars.println(text);
@@ -68,15 +153,22 @@ impl Steps {
         }
     }
 
+    /// What has been done to the pools so far.
+    pub(crate) fn pools(&self) -> Pools {
+        self.state().pools.clone()
+    }
+
     /// Takes the bars away, when something went wrong in the middle.
     pub(crate) fn clear(&self) {
-        let mut open = self
-            .open
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        for (_, bar) in open.drain(..) {
+        let mut state = self.state();
+        state.waiting = None;
+        for (_, bar) in state.open.drain(..) {
             bar.finish_and_clear();
         }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

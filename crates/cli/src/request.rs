@@ -35,20 +35,24 @@ pub(crate) fn decimal_notes(what: &WhatArgs) -> Vec<String> {
     let shape = &what.shape;
     let optional = [&shape.chunk, &shape.block, &what.facts.max_mr_size];
     let all = what.sizes.iter().chain(optional.into_iter().flatten());
-    all.filter(|size| size.decimal).map(decimal_note).collect()
+    all.filter_map(decimal_note).collect()
 }
 
-fn decimal_note(size: &Size) -> String {
+/// The note for one size; `None` for one in binary units.
+pub(crate) fn decimal_note(size: &Size) -> Option<String> {
+    if !size.decimal {
+        return None;
+    }
     let unit = size
         .text
         .trim_start_matches(|c: char| !c.is_ascii_alphabetic());
     let binary = format!("{}i{}", &unit[..1], &unit[1..]);
-    format!(
+    Some(format!(
         "{} is taken as powers of ten: {} B; for powers of two write {}",
         size.text,
         Bytes(size.bytes).0,
         size.text.replace(unit, &binary)
-    )
+    ))
 }
 
 /// Puts what the user knows better over what was read.

@@ -1,7 +1,9 @@
-//! Signals, for the one command that holds something: the first asks everything to stop in order.
+//! Signals, for the commands that hold or change something: the first asks everything to stop in order.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
+use hugemr::Step;
 use hugemr_core::registrar::CancelToken;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -11,19 +13,33 @@ use crate::exit::Failure;
 /// Watches SIGINT and SIGTERM for the rest of the process.
 pub(crate) struct Watch {
     token: CancelToken,
-    came: mpsc::Receiver<i32>,
+    /// Set by the handler itself: a write to a pool that a signal has cut short is seen at once.
+    flag: Arc<AtomicBool>,
+    at: At,
+    came: Mutex<mpsc::Receiver<i32>>,
 }
 
 impl Watch {
     pub(crate) fn start() -> Result<Self, Failure> {
         let token = CancelToken::new();
+        let flag = Arc::new(AtomicBool::new(false));
+        let cannot = |e| Failure::system(format_args!("cannot watch signals: {e}"));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(cannot)?;
+        }
         let (tell, came) = mpsc::channel();
-        let mut signals = Signals::new([SIGINT, SIGTERM])
-            .map_err(|e| Failure::system(format_args!("cannot watch signals: {e}")))?;
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(cannot)?;
         let cancel = token.clone();
+        let at = At::default();
+        let now = at.clone();
         let watch = move || {
+            let mut first = true;
             for signal in signals.forever() {
                 cancel.cancel();
+                if let Some(text) = answer(now.get(), first) {
+                    crate::commands::remark(&format!("{}: {text}", name(signal)));
+                }
+                first = false;
                 if tell.send(signal).is_err() {
                     return;
                 }
@@ -32,8 +48,29 @@ impl Watch {
         std::thread::Builder::new()
             .name("hugemr-signals".to_owned())
             .spawn(watch)
-            .map_err(|e| Failure::system(format_args!("cannot watch signals: {e}")))?;
-        Ok(Self { token, came })
+            .map_err(cannot)?;
+        Ok(Self {
+            token,
+            flag,
+            at,
+            came: Mutex::new(came),
+        })
+    }
+
+    /// Whether a signal came; cancels the token, if the thread that does has not had its turn yet.
+    pub(crate) fn is_stopped(&self) -> bool {
+        if self.flag.load(Ordering::Acquire) {
+            self.token.cancel();
+        }
+        self.token.is_cancelled()
+    }
+
+    /// Which step of the transaction has begun. Steps overlap: the last one in their order counts. After a signal it is
+    /// left as it was when the signal came.
+    pub(crate) fn comes_to(&self, step: Step) {
+        if !self.is_stopped() {
+            self.at.come_to(step);
+        }
     }
 
     /// Cancelled by the first signal.
@@ -43,12 +80,56 @@ impl Watch {
 
     /// Whether a signal came, and which; does not wait.
     pub(crate) fn seen(&self) -> Option<&'static str> {
-        self.came.try_recv().ok().map(name)
+        self.came().try_recv().ok().map(name)
     }
 
     /// Waits for a signal.
     pub(crate) fn wait(&self) -> &'static str {
-        self.came.recv().map_or("the end of the signal watch", name)
+        self.came()
+            .recv()
+            .map_or("the end of the signal watch", name)
+    }
+
+    fn came(&self) -> MutexGuard<'_, mpsc::Receiver<i32>> {
+        self.came.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The step of the transaction that is under way. Clones are the same place.
+#[derive(Clone, Default)]
+struct At(Arc<Mutex<Option<Step>>>);
+
+impl At {
+    fn come_to(&self, step: Step) {
+        let mut at = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *at = (*at).max(Some(step));
+    }
+
+    fn get(&self) -> Option<Step> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a signal is answered with, by the step and by whether it is the first.
+fn answer(at: Option<Step>, first: bool) -> Option<&'static str> {
+    match (at, first) {
+        // Who holds answers itself.
+        (None | Some(Step::Hold), true) => None,
+        (Some(Step::Register), true) => Some(
+            "stopping and taking everything back; the pinning of an MR cannot be interrupted, so those under way are waited for",
+        ),
+        (Some(Step::Reserve), true) => {
+            Some("stopping, and giving back what has come; this waits for the write to the pool")
+        }
+        (Some(Step::Deregister | Step::Unmap | Step::GiveBack), true) => {
+            Some("already taking everything back")
+        }
+        (Some(Step::Map | Step::Populate | Step::Layout | Step::Verify), true) => {
+            Some("stopping and taking everything back")
+        }
+        (_, false) => Some(
+            "stopping already; kill -9 would leave added huge pages behind, for hugemr release --stale",
+        ),
     }
 }
 

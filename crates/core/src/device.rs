@@ -4,6 +4,10 @@ use crate::errno::Errno;
 use crate::fact::{Kind, Limit, Source};
 use crate::size::PageSizes;
 
+/// The fewest entries at which a full table of an eRDMA device was reported: 95 GiB at 4 KiB
+/// (kvcache-ai/Mooncake#304, entries inferred from the sizes).
+pub const LOWEST_FIELD_REPORT: u64 = 24_903_680;
+
 /// A family of devices: who refuses how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

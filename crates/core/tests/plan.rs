@@ -407,6 +407,17 @@ fn bad_requests_are_refused_in_words() {
     }
 }
 
+/// The time does not grow with the square of the number: 10^10 looks would take a minute and more.
+#[test]
+fn many_buffers_are_planned_in_one_pass() {
+    let buffers = vec![4096; 100_000];
+    let request = PlanRequest::new(Wish::Buffers(buffers)).pages(Pages::Only(PageSize::M2));
+    let start = std::time::Instant::now();
+    let refusal = refused(&request, &device(), &host("6.8", vendor(1, 5, 1)));
+    assert_eq!(refusal.code, Code::OverMrCount);
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+}
+
 #[test]
 fn a_pebibyte_is_planned_lazily() {
     let mut device = device();

@@ -14,6 +14,7 @@ compile_error!("hugemr-host needs 64-bit Linux");
 pub mod adopt;
 pub mod collapse;
 pub mod facts;
+pub mod inspect;
 pub mod layout;
 pub mod ledger;
 pub mod mapping;

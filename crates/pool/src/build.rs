@@ -1,10 +1,11 @@
 //! The transaction: from a plan to a registered pool, and back.
 
+use std::convert::Infallible;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hugemr_core::backend::{Access, Backing, RegBackend};
+use hugemr_core::backend::{Access, Backing, RegBackend, VerifyBackend};
 use hugemr_core::chunks::Chunk;
 use hugemr_core::host::Platform;
 use hugemr_core::key_table::KeyTable;
@@ -14,12 +15,15 @@ use hugemr_core::registrar::{CancelToken, Mr, Registration};
 use hugemr_core::size::PageSize;
 use hugemr_host::mapping::{Kind, MapRequest, Mapping};
 use hugemr_host::populate::Road;
+use hugemr_host::reserve::{Effort, Spread};
 use hugemr_host::root::Root;
 
-use crate::error::{BuildError, Cause};
-use crate::pipeline::{self, Job};
+use crate::error::BuildError;
+use crate::pipeline::{self, Job, Registered};
 use crate::report::Report;
-use crate::step::{Event, Step};
+use crate::reserve::{Reserved, Wish};
+use crate::step::{Event, Step, timed};
+use crate::verify::{Proof, ProofError, verify};
 
 /// Told before a chunk is registered, with its address and its physical runs (none where they were not read). An error
 /// stops everything.
@@ -38,6 +42,8 @@ pub struct Build<'a> {
     road: Road,
     checked: bool,
     alias: Option<u64>,
+    reserve: Option<Spread>,
+    effort: Effort,
 }
 
 impl<'a> Build<'a> {
@@ -56,6 +62,8 @@ impl<'a> Build<'a> {
             road: Road::Best,
             checked: true,
             alias: None,
+            reserve: None,
+            effort: Effort::default(),
         }
     }
 
@@ -130,23 +138,97 @@ impl<'a> Build<'a> {
         self
     }
 
-    /// Maps, populates, reads the layout, registers.
+    /// Raises the pools of this host by the huge pages that are missing, and lowers them by exactly those when the memory
+    /// is unmapped: at the end, after a failure, and when unwinding. Needs root where pages are missing. Without it no pool
+    /// is touched.
+    #[must_use]
+    pub fn reserve(mut self, spread: Spread) -> Self {
+        self.reserve = Some(spread);
+        self
+    }
+
+    /// What [`reserve`](Self::reserve) may do where the kernel gives too few pages.
+    #[must_use]
+    pub fn effort(mut self, effort: Effort) -> Self {
+        self.effort = effort;
+        self
+    }
+
+    /// The whole transaction: [`build`](Self::build), the use of the pool, [`Pool::close`]. All of it is told to the same
+    /// callback. A panic of `using` takes the same way back.
     ///
     /// # Errors
-    /// The step that failed and why; everything before it was undone, or the cause says what is left.
+    /// As `build` and `close`.
+    pub fn run<B: RegBackend, T>(
+        self,
+        backend: B,
+        using: impl FnOnce(&Pool<B>) -> T,
+    ) -> Result<T, BuildError> {
+        let progress = self.progress;
+        let pool = self.build(backend)?;
+        let value = using(&pool);
+        pool.close_with(&|event| {
+            if let Some(progress) = progress {
+                progress(event);
+            }
+        })?;
+        Ok(value)
+    }
+
+    /// Reserves where that was asked for, maps, populates, reads the layout, registers.
+    ///
+    /// # Errors
+    /// The step that failed and why; everything before it was undone, or the error says what is left.
     pub fn build<B: RegBackend>(self, backend: B) -> Result<Pool<B>, BuildError> {
         let tell = |event| {
             if let Some(progress) = self.progress {
                 progress(event);
             }
         };
-        tell(Event::Begin(Step::Map));
         let start = Instant::now();
-        let memory = self.map_request().map(&self.root).map_err(|e| BuildError {
-            step: Step::Map,
-            cause: Cause::Map(e),
-        })?;
-        tell(Event::End(Step::Map, start.elapsed()));
+        let reserved = self.reserved(&tell)?;
+        let took = self.reserve.map(|_| start.elapsed());
+        match self.on_memory(backend, &reserved, &tell) {
+            Ok((registration, mut report)) => {
+                report.reserved = reserved.added();
+                report.reserve = took;
+                Ok(Pool {
+                    registration,
+                    report,
+                    reserved,
+                })
+            }
+            Err(error) => Err(error.rolled_back(reserved, &tell)),
+        }
+    }
+
+    fn reserved(&self, tell: &dyn Fn(Event)) -> Result<Reserved, BuildError> {
+        let Some(spread) = self.reserve else {
+            return Ok(Reserved::default());
+        };
+        let wish = Wish {
+            root: &self.root,
+            need: self.huge_pages(),
+            spread,
+            effort: self.effort,
+            cancel: &self.cancel,
+        };
+        wish.fulfil(tell)
+    }
+
+    /// Everything between reserving and giving back. The memory is gone when this returns an error, unless an MR stayed
+    /// on it.
+    fn on_memory<B: RegBackend>(
+        &self,
+        backend: B,
+        reserved: &Reserved,
+        tell: &(dyn Fn(Event) + Sync),
+    ) -> Result<Registered<B>, BuildError> {
+        let memory = timed(tell, Step::Map, || self.map_request().map(&self.root))
+            .map_err(|error| BuildError::new(Step::Map, error))?;
+        reserved
+            .mapped()
+            .map_err(|error| BuildError::new(Step::Map, error))?;
         let family = backend.device().family;
         let job = Job {
             plan: self.plan,
@@ -155,18 +237,33 @@ impl<'a> Build<'a> {
             access: self.access,
             threads: self.threads,
             cancel: &self.cancel,
-            tell: &tell,
+            tell,
             before: self.before,
             road: self.road,
             rules: self.platform.map(|platform| Rules::of(platform, family)),
             page_cap: backend.device().page_size_cap,
             checked: self.checked,
         };
-        let (registration, report) = pipeline::run(&job, backend)?;
-        Ok(Pool {
-            registration,
-            report,
-        })
+        pipeline::run(&job, backend)
+    }
+
+    /// Pages that the mapping takes from pools, by size.
+    fn huge_pages(&self) -> Vec<(PageSize, u64)> {
+        match (self.alias, self.plan.pages) {
+            (Some(pages), _) => {
+                let mut list: Vec<(PageSize, u64)> = Vec::new();
+                for segment in &self.plan.segments {
+                    let pages = pages.min(segment.page.pages_for(segment.len));
+                    match list.iter_mut().find(|(page, _)| *page == segment.page) {
+                        Some((_, sum)) => *sum += pages,
+                        None => list.push((segment.page, pages)),
+                    }
+                }
+                list
+            }
+            (None, Pages::Thp) => Vec::new(),
+            (None, _) => self.plan.huge_pages.clone(),
+        }
     }
 
     fn map_request(&self) -> MapRequest {
@@ -193,11 +290,14 @@ impl<'a> Build<'a> {
     }
 }
 
-/// Registered memory of this host, and what was found while it was made. Dropping it deregisters and unmaps.
+/// Registered memory of this host, and what was found while it was made. Dropping it deregisters, unmaps, and gives
+/// reserved pages back.
 #[derive(Debug)]
 pub struct Pool<B: RegBackend> {
+    // The order of the fields is the order in which they are dropped.
     registration: Registration<B, Arc<Mapping>>,
     report: Report,
+    reserved: Reserved,
 }
 
 impl<B: RegBackend> Pool<B> {
@@ -242,20 +342,59 @@ impl<B: RegBackend> Pool<B> {
         self.registration.backend()
     }
 
-    /// Deregisters, then unmaps.
+    /// Proves every MR by moving data, and tells of it as [`Step::Verify`].
     ///
     /// # Errors
-    /// The MRs that could not be taken back; the memory stays mapped then.
+    /// As [`verify`].
+    pub fn verify(
+        &self,
+        backend: &dyn VerifyBackend,
+        progress: &dyn Fn(Event),
+    ) -> Result<Proof, ProofError> {
+        timed(progress, Step::Verify, || {
+            verify(backend, &self.keys(), |_| ())
+        })
+    }
+
+    /// Tells of the use of the pool as [`Step::Hold`].
+    pub fn hold<T>(&self, progress: &dyn Fn(Event), using: impl FnOnce() -> T) -> T {
+        progress(Event::Begin(Step::Hold));
+        let start = Instant::now();
+        let value = using();
+        progress(Event::End(Step::Hold, start.elapsed()));
+        value
+    }
+
+    /// Deregisters, unmaps, gives reserved pages back.
+    ///
+    /// # Errors
+    /// The MRs that could not be taken back; the memory stays mapped then. Reserved pages are given back all the same: those
+    /// still in use go when they are freed, at the latest with the process.
     pub fn close(self) -> Result<(), BuildError> {
-        match self.registration.close() {
+        self.close_with(&|_| ())
+    }
+
+    /// [`close`](Self::close), and tells of each step.
+    ///
+    /// # Errors
+    /// As `close`.
+    pub fn close_with(self, progress: &dyn Fn(Event)) -> Result<(), BuildError> {
+        // Dropped last, where a callback panics.
+        let reserved = self.reserved;
+        let registration = self.registration;
+        match timed(progress, Step::Deregister, || registration.close()) {
             Ok(memory) => {
-                drop(memory);
-                Ok(())
+                let unmapped = timed(progress, Step::Unmap, || {
+                    drop(memory);
+                    Ok::<(), Infallible>(())
+                });
+                let Ok(()) = unmapped;
+                let back = reserved.give_back(progress);
+                back.map_err(|error| BuildError::new(Step::GiveBack, error))
             }
-            Err(error) => Err(BuildError {
-                step: Step::Deregister,
-                cause: Cause::Close(error),
-            }),
+            Err(error) => {
+                Err(BuildError::new(Step::Deregister, error).rolled_back(reserved, progress))
+            }
         }
     }
 }

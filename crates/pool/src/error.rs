@@ -6,24 +6,48 @@ use hugemr_core::size::{Bytes, Grouped, PageSize};
 use hugemr_host::layout::LayoutError;
 use hugemr_host::mapping::MapError;
 use hugemr_host::populate::PopulateError;
+use hugemr_host::reserve::ReserveError;
 
 use crate::step::Step;
 
 /// A pool was not built. Whatever had been done was undone, or the error says what is left.
 #[derive(Debug, thiserror::Error)]
-#[error("{step} failed")]
+#[error("{step} failed{}", left(.not_given_back))]
 pub struct BuildError {
     /// The step that failed.
     pub step: Step,
     /// Why.
     #[source]
     pub cause: Cause,
+    /// Why pages that had been added to the pools could not be taken back; they stay in the ledger.
+    pub not_given_back: Option<ReserveError>,
+}
+
+impl BuildError {
+    /// A failure after which nothing is left.
+    #[must_use]
+    pub fn new(step: Step, cause: impl Into<Cause>) -> Self {
+        Self {
+            step,
+            cause: cause.into(),
+            not_given_back: None,
+        }
+    }
+}
+
+fn left(not_given_back: &Option<ReserveError>) -> String {
+    not_given_back.as_ref().map_or_else(String::new, |error| {
+        format!("; and the pools could not be lowered again: {error}")
+    })
 }
 
 /// The first cause.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
+    /// Pools could not be raised, or not be lowered at the end.
+    #[error(transparent)]
+    Reserve(#[from] ReserveError),
     /// No memory was mapped.
     #[error(transparent)]
     Map(#[from] MapError),

@@ -4,14 +4,17 @@
 //! later one fails:
 //!
 //! 1. plan ([`plan`]): a function of a request, a device and a host;
-//! 2. map, populate, read the physical layout, predict, register ([`Build`]), chunk by chunk, one chunk being populated
+//! 2. raise the pools of huge pages by what is missing, where that is asked for ([`Build::reserve`]);
+//! 3. map, populate, read the physical layout, predict, register ([`Build`]), chunk by chunk, one chunk being populated
 //!    while another is registered;
-//! 3. hand out keys ([`Pool::keys`]);
-//! 4. deregister, unmap ([`Pool::close`], or drop).
+//! 4. hand out keys ([`Pool::keys`]), prove them by moving data ([`Pool::verify`]);
+//! 5. deregister, unmap, lower the pools by exactly what was added ([`Pool::close`], or drop).
+//!
+//! [`Build::run`] does all of it in one call. [`Step`] names the steps, and [`Build::progress`] hears of each.
 //!
 //! It names no backend: any [`RegBackend`] will do, that of `hugemr-verbs` on a real host, of `hugemr-sim` in tests, or
 //! your own. It installs no signal handler, never calls `ibv_fork_init`, sets no environment and no limit, prints
-//! nothing and touches no pool of huge pages.
+//! nothing, and touches no pool of huge pages unless [`Build::reserve`] asks for it.
 //!
 //! ```
 //! use hugemr::core::plan::{Pages, PlanRequest, plan};
@@ -32,10 +35,16 @@
 //! # }
 //! ```
 
+#![allow(
+    clippy::result_large_err,
+    reason = "one error for a whole transaction, with all there is to tell"
+)]
+
 mod build;
 mod error;
 mod pipeline;
 mod report;
+mod reserve;
 mod step;
 mod verify;
 

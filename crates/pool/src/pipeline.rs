@@ -110,7 +110,7 @@ impl Gate for Meeting<'_> {
     }
 }
 
-type Registered<B> = (Registration<B, Arc<Mapping>>, Report);
+pub(crate) type Registered<B> = (Registration<B, Arc<Mapping>>, Report);
 
 /// Carries the plan out.
 pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered<B>, BuildError> {
@@ -163,6 +163,8 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
         Ok(registration) => {
             tell(Event::End(Step::Register, register));
             let report = Report {
+                reserved: Vec::new(),
+                reserve: None,
                 mrs: shared.ready,
                 layout: shared
                     .layout
@@ -180,11 +182,8 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
             let ours =
                 matches!(failure.cause(), RegisterCause::Gate(_)) && failure.rollback().is_clean();
             Err(match shared.failure {
-                Some((step, cause)) if ours => BuildError { step, cause },
-                _ => BuildError {
-                    step: Step::Register,
-                    cause: Cause::Register(failure),
-                },
+                Some((step, cause)) if ours => BuildError::new(step, cause),
+                _ => BuildError::new(Step::Register, failure),
             })
         }
     }
@@ -217,6 +216,7 @@ fn populate(job: &Job<'_>, meeting: &Meeting<'_>) {
     let mut look = Look {
         pagemap: pagemap.as_ref().ok(),
         why_not: pagemap.as_ref().err().cloned(),
+        took: None,
     };
     let mut done = 0;
     for chunk in job.plan.chunks() {
@@ -242,13 +242,20 @@ fn populate(job: &Job<'_>, meeting: &Meeting<'_>) {
         done,
         total,
     });
-    (job.tell)(Event::End(Step::Populate, start.elapsed()));
+    let layout = look.took.unwrap_or_default();
+    (job.tell)(Event::End(
+        Step::Populate,
+        start.elapsed().saturating_sub(layout),
+    ));
+    (job.tell)(Event::End(Step::Layout, layout));
 }
 
 /// The way to physical addresses, or why there is none.
 struct Look<'a> {
     pagemap: Option<&'a PageMap>,
     why_not: Option<String>,
+    /// What looking has taken, of all chunks; `None` before the first.
+    took: Option<Duration>,
 }
 
 fn one(
@@ -279,6 +286,10 @@ fn one(
         .cancel(&cancelled)
         .range(&*job.memory, chunk.offset, chunk.len)
         .map_err(|error| (Step::Populate, Cause::Populate(error)))?;
+    if look.took.is_none() {
+        (job.tell)(Event::Begin(Step::Layout));
+    }
+    let start = Instant::now();
     let addr = job.memory.base() + chunk.offset;
     let runs = read(job, look, chunk, addr)?;
     let predicted = match (&job.rules, runs.is_empty()) {
@@ -294,6 +305,7 @@ fn one(
     if let Some(before) = meeting.before {
         before(chunk, addr, &runs).map_err(|why| (Step::Layout, Cause::Hook(why)))?;
     }
+    *look.took.get_or_insert_default() += start.elapsed();
     Ok((
         MrReport {
             predicted,

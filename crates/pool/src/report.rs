@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hugemr_core::layout::Prediction;
+use hugemr_core::size::PageSize;
 use hugemr_host::populate::Road;
 
 /// Whether the physical layout could be read.
@@ -26,6 +27,10 @@ pub struct MrReport {
 /// What was found while the pool was built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
+    /// Pages that were added to pools: page size, node (`None`: the pool of the whole host), number.
+    pub reserved: Vec<(PageSize, Option<u32>, u64)>,
+    /// What that took; `None` where it was not asked for.
+    pub reserve: Option<Duration>,
     /// In the order of MRs.
     pub mrs: Vec<MrReport>,
     /// Whether the predictions are there.

@@ -21,12 +21,21 @@ pub(super) struct Counts {
 /// A run of one or more test binaries.
 #[derive(Debug)]
 pub(super) struct Run {
-    pub(super) success: bool,
+    /// Exit code; `None` where a signal ended it.
+    pub(super) code: Option<i32>,
     pub(super) counts: Counts,
 }
 
 /// Runs a command that runs tests; shows what it says and counts the summaries.
 pub(super) fn run(command: &mut Command) -> Result<Run> {
+    run_and_count(command, summary)
+}
+
+/// The same for what says its counts in other words.
+pub(super) fn run_and_count(
+    command: &mut Command,
+    summary: fn(&str) -> Option<Counts>,
+) -> Result<Run> {
     println!("$ {}", shown(command));
     let spawned = command.stdout(Stdio::piped()).spawn();
     let mut child = spawned.map_err(|error| cannot_start(command, &error))?;
@@ -40,8 +49,8 @@ pub(super) fn run(command: &mut Command) -> Result<Run> {
             counts.skipped += more.skipped;
         }
     }
-    let success = child.wait()?.success();
-    Ok(Run { success, counts })
+    let code = child.wait()?.code();
+    Ok(Run { code, counts })
 }
 
 /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s`.

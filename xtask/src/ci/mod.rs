@@ -10,6 +10,7 @@ use crate::tree::{Tree, cargo, root};
 
 mod examples;
 mod groups;
+mod guests;
 mod hugepages;
 mod libtest;
 mod oracle;
@@ -38,7 +39,7 @@ impl Ci {
     fn count(&mut self, run: libtest::Run, what: &str) -> Result<Counts> {
         self.counts.passed += run.counts.passed;
         self.counts.failed += run.counts.failed;
-        if !run.success {
+        if run.code != Some(0) {
             bail!(
                 "{what}: {} passed, {} failed",
                 run.counts.passed,
@@ -89,6 +90,16 @@ const STEPS: &[Step] = &[
         "oracle",
         "our declarations against the installed headers",
         oracle::step,
+    ),
+    (
+        "vm-rxe",
+        "a real verbs stack in a virtual machine",
+        guests::rxe,
+    ),
+    (
+        "vm-erdma",
+        "Linux's erdma driver on the emulated device, quickly",
+        guests::erdma,
     ),
 ];
 

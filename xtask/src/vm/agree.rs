@@ -227,6 +227,7 @@ mod tests {
             va,
             len,
             page_shift,
+            level: 2,
             entries,
             used,
             budget,

@@ -120,6 +120,7 @@ pub(crate) struct RegMr {
     pub(crate) va: u64,
     pub(crate) len: u64,
     pub(crate) page_shift: u8,
+    pub(crate) level: u8,
     pub(crate) entries: u64,
     pub(crate) used: u64,
     pub(crate) budget: u64,
@@ -154,7 +155,7 @@ mod tests {
     #[test]
     fn events_are_read_and_unknown_ones_kept_as_such() {
         let text = r#"{"event":"start","schema":1}
-{"event":"reg_mr","n":0,"key":256,"kind":"user","va":4096,"len":4096,"page_shift":12,"entries":1,"used":1,"budget":9,"result":"ok"}
+{"event":"reg_mr","n":0,"key":256,"kind":"user","va":4096,"len":4096,"page_shift":12,"level":1,"entries":1,"used":1,"budget":9,"result":"ok"}
 {"event":"dereg_mr","key":256,"entries":1,"used":0,"budget":9,"result":"ok"}
 "#;
         let events = parse(text).expect("three lines");

@@ -9,6 +9,7 @@ use super::checks::{self, Choice};
 use super::emulator::Emulator;
 use super::judge::Report;
 use super::lab::{Lab, Spec};
+use super::layouts;
 use super::module::Toolchain;
 use super::modules::{Module, Modules};
 
@@ -65,6 +66,33 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ],
     },
     Scenario {
+        name: "erdma-agree",
+        script: script!("erdma-agree.sh"),
+        entries: "4000000",
+        memory_mib: 1024,
+        append: "huge2m=64",
+        seconds: 400,
+        host_checks: &[("layouts", layouts::agree)],
+    },
+    Scenario {
+        name: "erdma-agree-long",
+        script: script!("erdma-agree-long.sh"),
+        entries: "4000000",
+        memory_mib: 8192,
+        append: "hugepagesz=1G hugepages=5",
+        seconds: 500,
+        host_checks: &[("layouts", layouts::agree)],
+    },
+    Scenario {
+        name: "erdma-article",
+        script: script!("erdma-article.sh"),
+        entries: "33554431",
+        memory_mib: 768,
+        append: "huge2m=40",
+        seconds: 500,
+        host_checks: &[("gapless", layouts::gapless)],
+    },
+    Scenario {
         name: "erdma-scale",
         script: script!("erdma-scale.sh"),
         entries: "33554431",
@@ -97,9 +125,12 @@ const MODULES: &[&str] = &[
 const LATE: &[&str] = &["erdma"];
 
 impl Scenario {
-    /// Whether all that it checks is the command hugemr.
-    pub(crate) fn only_hugemr(&self) -> bool {
-        self.name == "erdma-hugemr"
+    /// Whether all that it checks are programs of this tree.
+    pub(crate) fn needs_hugemr(&self) -> bool {
+        matches!(
+            self.name,
+            "erdma-hugemr" | "erdma-agree" | "erdma-agree-long" | "erdma-article"
+        )
     }
 
     /// The checks in the guest and those outside of it.
@@ -181,6 +212,7 @@ fn modules(lab: &Lab<'_>) -> Result<(Vec<Module>, Vec<Module>)> {
         "the erdma module is among the modules"
     );
     let image = std::fs::read(toolchain.old_rule()?)?;
+    println!("vm: {}", toolchain.provenance()?);
     late.push(Module {
         name: "hugemr_old_rule".into(),
         image,

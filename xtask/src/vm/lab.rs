@@ -28,6 +28,8 @@ pub(crate) struct Lab<'a> {
     userland: Userland,
     probe: PathBuf,
     hugemr: Option<PathBuf>,
+    /// Registers random layouts and writes down what was predicted.
+    pub(crate) agree: Option<PathBuf>,
 }
 
 /// A guest and its checks.
@@ -70,6 +72,7 @@ impl<'a> Lab<'a> {
             userland,
             probe,
             hugemr,
+            agree: None,
         })
     }
 
@@ -92,6 +95,9 @@ impl<'a> Lab<'a> {
         root.program("mr-probe", &self.probe)?;
         if let Some(hugemr) = &self.hugemr {
             root.program("hugemr", hugemr)?;
+        }
+        if let Some(agree) = &self.agree {
+            root.program("agree", agree)?;
         }
         root.text("lib.sh", LIB);
         root.text("main.sh", &format!("{}\nrun_checks\n", spec.script));

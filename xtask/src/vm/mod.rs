@@ -19,6 +19,7 @@ mod initramfs;
 mod judge;
 mod kernel;
 mod lab;
+mod layouts;
 mod mirror;
 mod module;
 mod modules;
@@ -89,8 +90,7 @@ fn fetch(cache: &Cache) -> Result<()> {
         let toolchain = module::Toolchain::fetch(cache, version, &lab.kernel)?;
         toolchain.erdma()?;
         toolchain.old_rule()?;
-        let (release, files) = (&lab.kernel.release, toolchain.compared()?);
-        println!("vm: {release}: erdma built from {files} source files as Debian ships them");
+        println!("vm: {}", toolchain.provenance()?);
     }
     Ok(())
 }
@@ -118,9 +118,14 @@ fn run_erdma(cache: &Cache, options: &Options, reports: &mut Reports) -> Result<
         Some(path) => given(path)?,
         None => build("erdma-emulator", "erdma-emu")?,
     };
+    // Built of the tree under test, so left out where that is.
+    let agree = match &hugemr {
+        Some(_) => Some(build_example("hugemr-verbs", "agree")?),
+        None => None,
+    };
     let mut scenarios = Vec::new();
     for scenario in erdma::SCENARIOS {
-        let useful = hugemr.is_some() || !scenario.only_hugemr();
+        let useful = hugemr.is_some() || !scenario.needs_hugemr();
         let named = options
             .scenario
             .as_deref()
@@ -141,7 +146,8 @@ fn run_erdma(cache: &Cache, options: &Options, reports: &mut Reports) -> Result<
     }
     for version in &options.kernels {
         let qemu = Qemu::with_vfio_user(cache)?;
-        let lab = Lab::open(cache, *version, qemu, hugemr.as_deref())?;
+        let mut lab = Lab::open(cache, *version, qemu, hugemr.as_deref())?;
+        lab.agree.clone_from(&agree);
         for scenario in &scenarios {
             let report = sabotage::run(&options.choice, &scenario.checks()?, |choice| {
                 scenario.run(&lab, &emulator, choice)
@@ -170,20 +176,33 @@ fn given(path: &Path) -> Result<PathBuf> {
 
 /// Builds a program of the workspace as a user would.
 fn build(package: &str, program: &str) -> Result<PathBuf> {
+    cargo_build(&["-p", package], program)
+}
+
+/// Builds an example of the workspace.
+fn build_example(package: &str, example: &str) -> Result<PathBuf> {
+    cargo_build(
+        &["-p", package, "--example", example],
+        &format!("examples/{example}"),
+    )
+}
+
+fn cargo_build(what: &[&str], program: &str) -> Result<PathBuf> {
     let root = workspace()?;
     step(
-        &format!("build: cargo build --release -p {package}"),
+        &format!("build: cargo build --release {}", what.join(" ")),
         || {
             let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
             let mut build = Command::new(cargo);
             build
                 .current_dir(&root)
-                .args(["build", "--release", "-p", package]);
+                .args(["build", "--release"])
+                .args(what);
             cache::output(&mut build).map(drop)
         },
     )?;
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     let path = root.join(target).join("release").join(program);
-    given(&path).with_context(|| format!("{package} built no {program}"))
+    given(&path).with_context(|| format!("no {program} was built"))
 }

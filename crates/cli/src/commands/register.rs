@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hugemr::{Build, BuildError, Cause, Pool, ProofError};
-use hugemr_core::backend::{NoMemory, RegBackend, VerifyError};
+use hugemr::host::reserve::Spread;
+use hugemr::{Build, BuildError, Cause, Proof, ProofError};
+use hugemr_core::backend::{NoMemory, RegBackend, VerifyBackend, VerifyError};
 use hugemr_core::chunks::Chunk;
-use hugemr_core::key_table::KeyTable;
 use hugemr_core::layout::PhysRun;
-use hugemr_core::plan::{Plan, Refusal, Verdict, plan};
+use hugemr_core::plan::{Code, Plan, Refusal, Verdict, plan};
 use hugemr_core::registrar::{Options, Registration};
 
 use super::plan::{Asked, ask, refused};
@@ -16,7 +16,7 @@ use super::{remark, say};
 use crate::args::{MemoryKind, RegisterCommand, SimLayout};
 use crate::device::{self, Opened};
 use crate::exit::{Ended, Exit, Failure};
-use crate::progress::Steps;
+use crate::progress::{Pools, Steps};
 use crate::render::register::{self as render, Held, Proved, Released};
 use crate::signals::Watch;
 use crate::{host, json};
@@ -38,7 +38,12 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         asked.host.nodes = None;
         asked.host.cgroup.clear();
     }
-    let plan = match plan(&asked.request, &asked.device, &asked.host) {
+    if command.reserve && memory == MemoryKind::None {
+        return Err(Failure::usage(
+            "--reserve: no memory is mapped that could need pages; add --memory real",
+        ));
+    }
+    let plan = match planned(command, &asked) {
         Ok(plan) => plan,
         Err(refusal) if command.force => forced(*refusal)?,
         Err(refusal) => return refused(&command.what, &asked.device.name, &refusal),
@@ -59,6 +64,23 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
     match memory {
         MemoryKind::None => run.without_memory(),
         MemoryKind::Real => run.with_memory(),
+    }
+}
+
+/// Plans; with `--reserve` with the pages that could be added.
+fn planned(command: &RegisterCommand, asked: &Asked) -> Result<Plan, Box<Refusal>> {
+    let of = |host| plan(&asked.request, &asked.device, host);
+    let first = match of(&asked.host) {
+        Err(refusal) if command.reserve && refusal.code == Code::HugepageShort => refusal,
+        other => return other,
+    };
+    match of(&host::with_raised_pools(&asked.host, asked.request.pages)) {
+        // More than there is: the true count of the pools says more than what could be added.
+        Err(second) if second.code == Code::HugepageShort => {
+            remark("--reserve: not even with all the memory that is available");
+            Err(first)
+        }
+        other => other,
     }
 }
 
@@ -113,7 +135,8 @@ impl Run<'_> {
         };
         let contiguous = self.command.layout == SimLayout::Contiguous;
         device::back(device, SIMULATED_BASE, &self.plan.segments, contiguous)?;
-        let steps = Steps::new(self.command.what.json);
+        let steps = Steps::new(self.command.what.json, self.watch);
+        self.watch.comes_to(hugemr::Step::Register);
         let progress = |p: &hugemr_core::registrar::Progress| {
             steps.tell(hugemr::Event::Progress {
                 step: hugemr::Step::Register,
@@ -139,37 +162,32 @@ impl Run<'_> {
         steps.clear();
         let registration = made.map_err(|error| {
             let cause = Cause::Register(error.into_parts().1);
-            self.failed(&BuildError {
-                step: hugemr::Step::Register,
-                cause,
-            })
+            self.failed(&BuildError::new(hugemr::Step::Register, cause))
         })?;
         let took = start.elapsed();
         let keys = registration.keys();
-        self.hold(
-            Held {
-                mrs: registration.mrs().collect(),
-                report: None,
-                took,
-                pools: Vec::new(),
-            },
-            &keys,
-            move || {
-                registration
-                    .close()
-                    .map(|_| ())
-                    .map_err(|error| BuildError {
-                        step: hugemr::Step::Deregister,
-                        cause: Cause::Close(error),
-                    })
-            },
-        )
+        let held = Held {
+            mrs: registration.mrs().collect(),
+            report: None,
+            took,
+            pools: Vec::new(),
+        };
+        let proved = self.prove(|backend| hugemr::verify(backend, &keys, |_| ()));
+        let seen = self.seen(&held, proved);
+        self.watch.comes_to(hugemr::Step::Hold);
+        let shown = self.show(&seen);
+        let start = Instant::now();
+        registration
+            .close()
+            .map_err(|error| self.failed(&BuildError::new(hugemr::Step::Deregister, error)))?;
+        shown?;
+        self.end(&held, &seen, start.elapsed(), None)
     }
 
     /// Memory of this host.
     fn with_memory(&self) -> Ended {
         let pools = host::free_pages();
-        let steps = Steps::new(self.command.what.json);
+        let steps = Steps::new(self.command.what.json, self.watch);
         let tell = |event| steps.tell(event);
         let simulated = self.asked.opened.simulated();
         let back = |chunk: &Chunk, addr: u64, runs: &[PhysRun]| match simulated {
@@ -189,58 +207,75 @@ impl Run<'_> {
         if let Some(pages) = self.command.alias_pages {
             build = build.alias(pages.get());
         }
+        if self.command.reserve {
+            build = build.reserve(Spread::Even);
+        }
+        let reserved = || self.command.reserve.then(|| steps.pools());
         let start = Instant::now();
-        let built = build.build(self.asked.opened.backend());
+        let used = build.run(self.asked.opened.backend(), |pool| {
+            steps.clear();
+            let held = Held {
+                mrs: pool.mrs().collect(),
+                report: Some(pool.report().clone()),
+                took: start.elapsed(),
+                pools,
+            };
+            let proved = self.prove(|backend| pool.verify(backend, &tell));
+            let mut seen = self.seen(&held, proved);
+            seen.reserved = reserved();
+            let shown = pool.hold(&tell, || self.show(&seen));
+            (held, seen, shown, Instant::now())
+        });
         steps.clear();
-        let pool: Pool<_> = built.map_err(|error| self.failed(&error))?;
-        let took = start.elapsed();
-        let keys = pool.keys();
-        let held = Held {
-            mrs: pool.mrs().collect(),
-            report: Some(pool.report().clone()),
-            took,
-            pools,
-        };
-        self.hold(held, &keys, move || pool.close())
+        let (held, seen, shown, start) = used.map_err(|error| self.failed(&error))?;
+        shown?;
+        self.end(&held, &seen, start.elapsed(), reserved())
     }
 
-    /// Everything is registered: prove it, say it, hold it if asked to, release it.
-    fn hold(
-        &self,
-        held: Held,
-        keys: &KeyTable,
-        release: impl FnOnce() -> Result<(), BuildError>,
-    ) -> Ended {
-        let proved = self.prove(keys);
+    fn seen(&self, held: &Held, proved: Proved) -> render::Seen {
         let inside = device::report(&self.asked.opened);
-        let seen = render::Seen::of(
+        render::Seen::of(
             &self.asked.device.name,
             self.plan,
-            &held,
+            held,
             inside.as_ref(),
             proved,
-        );
+        )
+    }
+
+    /// Everything is registered: says it, and holds it if asked to.
+    fn show(&self, seen: &render::Seen) -> Result<(), Failure> {
         let json = self.command.what.json;
         if json && self.command.hold {
-            json::write(&json::register(&seen, None))?;
+            json::write(&json::register(seen, None))?;
         } else if !json {
-            say(&render::registered(&seen, self.command.all))?;
+            say(&render::registered(seen, self.command.all))?;
         }
         if self.command.hold {
             remark("held until SIGINT or SIGTERM; the MRs live in this process and nowhere else");
             let signal = self.watch.wait();
             remark(&format!("{signal}: releasing"));
         }
-        let start = Instant::now();
-        release().map_err(|error| self.failed(&error))?;
+        Ok(())
+    }
+
+    /// Everything is released: says it.
+    fn end(
+        &self,
+        held: &Held,
+        seen: &render::Seen,
+        took: Duration,
+        reserved: Option<Pools>,
+    ) -> Ended {
         let released = Released {
             mrs: held.mrs.len() as u64,
-            took: start.elapsed(),
+            took,
             inside: device::report(&self.asked.opened).map(|inside| (inside.count, inside.entries)),
-            pools: pools_after(&held),
+            pools: pools_after(held),
+            reserved,
         };
-        if json {
-            json::write(&json::register(&seen, Some(&released)))?;
+        if self.command.what.json {
+            json::write(&json::register(seen, Some(&released)))?;
         } else {
             say(&render::released(&released))?;
         }
@@ -248,7 +283,10 @@ impl Run<'_> {
     }
 
     /// The proof by moving data, where it was asked for.
-    fn prove(&self, keys: &KeyTable) -> Proved {
+    fn prove(
+        &self,
+        verify: impl FnOnce(&dyn VerifyBackend) -> Result<Proof, ProofError>,
+    ) -> Proved {
         if !self.command.verify {
             return Proved::NotAsked;
         }
@@ -256,7 +294,7 @@ impl Run<'_> {
             return Proved::Impossible("a simulated device moves no data".to_owned());
         };
         let start = Instant::now();
-        match hugemr::verify(backend, keys, |_| {}) {
+        match verify(backend) {
             Ok(proof) => Proved::Yes(proof, start.elapsed()),
             Err(ProofError::Transfer {
                 source: error @ VerifyError::NoLoopback { .. },
@@ -273,12 +311,29 @@ impl Run<'_> {
     }
 
     fn failed(&self, error: &BuildError) -> Failure {
-        let mut failure = render::failure(self.asked, self.plan, error);
+        let mut failure = match &error.cause {
+            Cause::Reserve(cause) => super::reserve::failure(cause, &as_root()),
+            _ => render::failure(self.asked, self.plan, error),
+        };
+        if let Some(left) = &error.not_given_back {
+            failure.more.push(format!(
+                "pages were added and could not be given back: {left}"
+            ));
+            failure
+                .more
+                .push("way out    sudo hugemr release --stale".to_owned());
+        }
         if let Some(signal) = self.watch.seen() {
             failure.more.push(format!("stopped by {signal}"));
         }
         failure
     }
+}
+
+/// This command line, as root.
+fn as_root() -> String {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    format!("sudo hugemr {}", words.join(" "))
 }
 
 /// Pools whose free pages were counted before, with what is free now. A moment of grace: the kernel frees a large mapping

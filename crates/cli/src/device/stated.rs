@@ -98,7 +98,10 @@ pub(crate) fn register(
             })
         })
         .collect();
-    let not_whole = device.not_huge(BASE, end - BASE, page);
+    let not_whole = match layout {
+        Layout::Holes(_) => device.not_huge(BASE, end - BASE, page),
+        Layout::Scattered | Layout::Contiguous => Vec::new(),
+    };
     Ok(Raw {
         ok: held.len() as u64,
         failed,

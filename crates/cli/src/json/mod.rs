@@ -3,12 +3,21 @@
 //! has its source. `docs/json.md` describes the fields.
 
 mod diagnosis;
+mod doctor;
+mod facts;
+mod inspect;
 mod plan;
 mod register;
+mod reserve;
+mod walk;
 
 pub(crate) use diagnosis::diagnosis;
+pub(crate) use doctor::doctor;
+pub(crate) use facts::{facts, read as read_facts};
+pub(crate) use inspect::inspect;
 pub(crate) use plan::{PlanDocument, RefusalDocument, limit};
 pub(crate) use register::register;
+pub(crate) use reserve::{release, reserve};
 
 use serde::Serialize;
 

@@ -4,6 +4,7 @@ use hugemr::LayoutProof;
 use serde_json::{Value, json};
 
 use super::hex;
+use super::reserve::change;
 use crate::render::register::{Proved, Released, Row, Seen};
 
 pub(crate) fn register(seen: &Seen, released: Option<&Released>) -> Value {
@@ -17,6 +18,7 @@ pub(crate) fn register(seen: &Seen, released: Option<&Released>) -> Value {
             LayoutProof::Read => json!({ "read": true }),
             LayoutProof::NotRead(why) => json!({ "read": false, "why": why }),
         }),
+        "reserved": seen.reserved.as_ref().map(|pools| pools.raised().map(change).collect::<Vec<_>>()),
         "mrs": seen.rows.iter().map(row).collect::<Vec<_>>(),
         "proof": match &seen.proved {
             Proved::NotAsked => Value::Null,
@@ -25,6 +27,7 @@ pub(crate) fn register(seen: &Seen, released: Option<&Released>) -> Value {
             Proved::No(why) => json!({ "ok": false, "why": why }),
         },
         "seconds": {
+            "reserve": seen.report.as_ref().and_then(|report| report.reserve).map(|took| took.as_secs_f64()),
             "populate": seen.report.as_ref().map(|report| report.populate.as_secs_f64()),
             "register": seen.report.as_ref().map_or(seen.took, |report| report.register).as_secs_f64(),
             "total": seen.took.as_secs_f64(),
@@ -33,6 +36,9 @@ pub(crate) fn register(seen: &Seen, released: Option<&Released>) -> Value {
             "mrs": released.mrs,
             "seconds": released.took.as_secs_f64(),
             "left": released.inside.map(|(mrs, entries)| json!({ "mrs": mrs, "entries": entries })),
+            "given_back": released.reserved.as_ref().map(|pools| {
+                pools.lowered.iter().map(change).collect::<Vec<_>>()
+            }),
             "pools": released.pools.iter().map(|(page, before, after)| {
                 json!({ "page": page.bytes(), "free_before": before, "free_after": after })
             }).collect::<Vec<_>>(),

@@ -173,6 +173,25 @@ fn standing(plan: &Plan, state: &QuirkState) -> String {
     }
 }
 
+/// Why the MRs are no longer, where a defect bounds them, and what would lift it.
+pub(crate) fn why_short(plan: &Plan) -> Option<String> {
+    let ChunkBound::Quirk(quirk) = plan.bound else {
+        return None;
+    };
+    let state = plan.quirks.iter().find(|state| state.quirk == quirk)?;
+    let how = if state.presence == Presence::Presumed {
+        "presumed, "
+    } else {
+        ""
+    };
+    Some(format!(
+        "MRs of {} and no longer because of {quirk} ({how}{}); lifted by {}",
+        Bytes(plan.chunk),
+        state.why,
+        state.lifted_by
+    ))
+}
+
 fn bound(plan: &Plan) -> Option<String> {
     let ChunkBound::Quirk(quirk) = plan.bound else {
         return None;

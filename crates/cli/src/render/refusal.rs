@@ -1,7 +1,7 @@
 //! A plan that does not fit, with the way out.
 
 use hugemr_core::plan::{Code, Refusal, WayOut};
-use hugemr_core::size::{Bytes, Grouped};
+use hugemr_core::size::{Bytes, Grouped, PageSize};
 
 use super::words;
 
@@ -68,7 +68,7 @@ fn way_out(way: &WayOut, again: &dyn Fn(Option<u64>, &str) -> String) -> String 
             Grouped(*short),
             Bytes(short.saturating_mul(page.bytes())),
             Grouped(*need),
-            reserve_command(*page, *short)
+            reserve_command(*page, *need)
         ),
         WayOut::Smaller(bytes) => {
             format!(
@@ -96,11 +96,13 @@ fn way_out(way: &WayOut, again: &dyn Fn(Option<u64>, &str) -> String) -> String 
     }
 }
 
-/// Raises the pool by what is missing, whatever it is now.
-fn reserve_command(page: hugemr_core::size::PageSize, short: u64) -> String {
-    let file = format!(
-        "/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages",
-        page.bytes() / 1024
-    );
-    format!("sudo sh -c 'echo $(( $(cat {file}) + {short} )) > {file}'")
+/// Until so much is free; the same for one run is `register --reserve`.
+fn reserve_command(page: PageSize, need: u64) -> String {
+    let size = words::size_flag(need.saturating_mul(page.bytes()));
+    let pages = if page == PageSize::M2 {
+        String::new()
+    } else {
+        format!(" --pages {}", words::size_flag(page.bytes()))
+    };
+    format!("sudo hugemr reserve {size}{pages}, or register --reserve")
 }

@@ -13,6 +13,7 @@ use super::{diagnosis, table, words};
 use crate::commands::plan::Asked;
 use crate::device::{Arrived, Inside};
 use crate::exit::Failure;
+use crate::progress::Pools;
 
 /// What is held, as the command got it.
 pub(crate) struct Held {
@@ -50,6 +51,10 @@ pub(crate) struct Seen {
     pub(crate) proved: Proved,
     pub(crate) report: Option<Report>,
     pub(crate) took: Duration,
+    /// Why the MRs are no longer, where a defect bounds them, and what would lift it.
+    pub(crate) why_short: Option<String>,
+    /// What was done to the pools for it, where that was asked for.
+    pub(crate) reserved: Option<Pools>,
     /// No MR is other than it should be.
     pub(crate) as_planned: bool,
 }
@@ -90,6 +95,8 @@ impl Seen {
             proved,
             report: held.report.clone(),
             took: held.took,
+            why_short: super::plan::why_short(plan),
+            reserved: None,
             as_planned,
         }
     }
@@ -119,6 +126,7 @@ impl Row {
 
 pub(crate) fn registered(seen: &Seen, all: bool) -> String {
     let mut lines = vec![headline(seen)];
+    lines.extend(seen.why_short.iter().map(|why| format!("  {why}")));
     lines.push(mr_table(seen, all));
     let cut: Vec<&Row> = seen
         .rows
@@ -242,7 +250,10 @@ fn proved(proved: &Proved) -> Option<String> {
 fn times(seen: &Seen) -> String {
     match &seen.report {
         Some(report) => format!(
-            "  time populate {}, register {} (overlapped), total {}; {} threads",
+            "  time {}populate {}, register {} (overlapped), total {}; {} threads",
+            report
+                .reserve
+                .map_or_else(String::new, |took| format!("reserve {}, ", seconds(took))),
             seconds(report.populate),
             seconds(report.register),
             seconds(seen.took),
@@ -260,6 +271,8 @@ pub(crate) struct Released {
     pub(crate) inside: Option<(u64, u64)>,
     /// Page size, free before, free after.
     pub(crate) pools: Vec<(PageSize, u64, u64)>,
+    /// What was done to the pools, where that was asked for.
+    pub(crate) reserved: Option<Pools>,
 }
 
 pub(crate) fn released(released: &Released) -> String {
@@ -275,6 +288,9 @@ pub(crate) fn released(released: &Released) -> String {
             Grouped(mrs),
             Grouped(entries)
         ));
+    }
+    if let Some(pools) = &released.reserved {
+        line.push_str(&format!("\n  pools: {}", super::reserve::lowered(pools)));
     }
     for (page, before, after) in &released.pools {
         let (b, a) = (Grouped(*before), Grouped(*after));

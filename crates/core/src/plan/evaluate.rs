@@ -155,7 +155,11 @@ impl Work<'_> {
                 .fold(0, u64::saturating_add);
             max_mr.fit(count.saturating_mul(request.pds)) != Fit::Fits
         };
-        let tiling = tile(request, device, self.quirks, piece.page, best, too_many)?;
+        // The tiling follows from the page: pieces of one page share it, and many buffers cost no more than one look each.
+        let tiling = match (self.segments.last(), self.parts.last()) {
+            (Some(before), Some(part)) if before.page == piece.page => part.tiling,
+            _ => tile(request, device, self.quirks, piece.page, best, too_many)?,
+        };
         let skew = piece.addr % tiling.step;
         let chunk = if request.single {
             skew + piece.len

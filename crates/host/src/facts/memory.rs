@@ -94,13 +94,13 @@ impl Memory {
 }
 
 /// `always [madvise] never` is `madvise`.
-fn bracketed(text: &str) -> Option<String> {
+pub(super) fn bracketed(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('[')?;
     let (word, _) = rest.split_once(']')?;
     Some(word.to_owned())
 }
 
-fn hugetlb_mount(line: &str) -> Option<HugetlbMount> {
+pub(super) fn hugetlb_mount(line: &str) -> Option<HugetlbMount> {
     let (left, right) = line.split_once(" - ")?;
     let mut right = right.split(' ');
     if right.next()? != "hugetlbfs" {

@@ -2,10 +2,12 @@
 //! do not show is `None`.
 
 pub mod cgroup;
+pub mod doctor;
 pub mod kernel;
 pub mod memory;
 pub mod pci;
 pub mod process;
+pub mod rdma;
 
 use hugemr_core::host::{Host, Platform};
 

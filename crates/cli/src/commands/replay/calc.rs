@@ -26,7 +26,7 @@ struct Fields {
     registrable_new: Option<u64>,
 }
 
-pub(super) fn answer(input: Input) -> Result<Answer, String> {
+pub(super) fn answer(input: &Input) -> Result<Answer, String> {
     let page = facts::page(input.page).bytes();
     let per_seg = input.log_mtts_per_seg;
     let beyond = || "that is beyond 2^64 bytes".to_owned();

@@ -100,7 +100,7 @@ struct Cause {
     standing: String,
 }
 
-pub(super) fn answer(input: Input) -> Result<Answer, String> {
+pub(super) fn answer(input: &Input) -> Result<Answer, String> {
     let diagnosis = diagnose(&evidence(input)?);
     let first = diagnosis.first();
     let numbers = diagnosis.arithmetic;
@@ -138,7 +138,7 @@ pub(super) fn ruled_out() -> String {
     Standing::RuledOut.to_string()
 }
 
-fn evidence(input: Input) -> Result<Evidence, String> {
+fn evidence(input: &Input) -> Result<Evidence, String> {
     let mut evidence = from_log(&input.log)?;
     if let Some(name) = &input.operation {
         let operation =
@@ -146,11 +146,11 @@ fn evidence(input: Input) -> Result<Evidence, String> {
         evidence.operation = Some(operation);
     }
     // What is stated stands above what a log line says.
-    let backing = match input.page {
+    let backing = match &input.page {
         None => None,
         Some(Pages::Word(Huge::Huge)) => Some(BackingPages::Huge),
         Some(Pages::Bytes(bytes)) => {
-            let page = PageSize::new(bytes).map_err(|error| format!("page: {error}"))?;
+            let page = PageSize::new(*bytes).map_err(|error| format!("page: {error}"))?;
             Some(BackingPages::Of(page))
         }
     };

@@ -24,7 +24,7 @@ struct Fields {
     missing: Option<(u64, Value)>,
 }
 
-pub(super) fn answer(input: Input) -> Result<Answer, String> {
+pub(super) fn answer(input: &Input) -> Result<Answer, String> {
     let entries = (0u32..)
         .zip(&input.chunks)
         .map(|(key, &(addr, len))| Entry {

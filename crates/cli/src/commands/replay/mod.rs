@@ -54,12 +54,12 @@ impl Answer {
 /// The answer to the `in` of a vector. Nothing else of the vector comes in here: not its id, not what it wants.
 fn answer(op: Op, input: &str) -> Result<Answer, String> {
     match op {
-        Op::Plan => plan::answer(read::input(input)?),
-        Op::Sim => simulate::answer(read::input(input)?),
-        Op::Lookup => lookup::answer(read::input(input)?),
-        Op::Diagnose => diagnose::answer(read::input(input)?),
-        Op::Learn => learn::answer(&read::input(input)?),
-        Op::Calc => calc::answer(read::input(input)?),
+        Op::Plan => plan::answer(read::object(input)?),
+        Op::Sim => simulate::answer(read::object(input)?),
+        Op::Lookup => lookup::answer(&read::object(input)?),
+        Op::Diagnose => diagnose::answer(&read::object(input)?),
+        Op::Learn => learn::answer(&read::object(input)?),
+        Op::Calc => calc::answer(&read::object(input)?),
     }
 }
 

@@ -298,14 +298,14 @@ fn wish(input: Input, page: PageSize) -> Result<Wish, String> {
 
 /// What the planner made.
 enum Made {
-    Plan(Plan),
+    Plan(Box<Plan>),
     Refused(Box<Refusal>),
 }
 
 impl Made {
     fn of(request: &PlanRequest, device: &Device, host: &Host) -> Self {
         match hugemr_core::plan::plan(request, device, host) {
-            Ok(plan) => Self::Plan(plan),
+            Ok(plan) => Self::Plan(Box::new(plan)),
             Err(refusal) => Self::Refused(refusal),
         }
     }

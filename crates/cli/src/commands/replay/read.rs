@@ -6,15 +6,19 @@ use hugemr_core::errno::Errno;
 use hugemr_core::host::Driver;
 use hugemr_core::size::PageSize;
 use hugemr_core::version::KernelVersion;
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error};
+use serde::de::{Deserialize, Deserializer, Error};
 
-/// The typed `in` of an op.
-pub(super) fn input<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+/// An object as a struct: a line, or the `in` of an op.
+pub(super) fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
+    // serde would take a list for the values of a struct, in the order of its fields.
+    if !text.trim_start().starts_with('{') {
+        return Err("expected an object".to_owned());
+    }
     serde_json::from_str(text).map_err(|error| reason(&error))
 }
 
 /// What the JSON reader says, with the place inside of the line: it counts lines from the text that it was given.
-pub(super) fn reason(error: &serde_json::Error) -> String {
+fn reason(error: &serde_json::Error) -> String {
     error.to_string().replace("line 1 column", "column")
 }
 

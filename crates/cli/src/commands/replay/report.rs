@@ -9,7 +9,7 @@ use super::vector::Name;
 const SCHEMA: &str = "hugemr/replay/1";
 
 /// Longest reason that is shown, characters: a key of a broken line can be as long as the line.
-const LONGEST_REASON: usize = 400;
+const LONGEST_REASON: usize = 1000;
 
 /// How a line ended.
 pub(super) enum Outcome {

@@ -73,8 +73,7 @@ pub(super) type Name = Option<(String, &'static str)>;
 
 impl<'a> Vector<'a> {
     pub(super) fn parse(text: &'a str) -> Result<Self, (Name, String)> {
-        let line: Line<'a> =
-            serde_json::from_str(text).map_err(|error| (None, super::read::reason(&error)))?;
+        let line: Line<'a> = super::read::object(text).map_err(|why| (None, why))?;
         let id = line.id;
         let bad_id = id.is_empty() || id.len() > LONGEST_ID || id.chars().any(char::is_control);
         if bad_id {
@@ -172,7 +171,8 @@ mod tests {
             ),
             (r#"{"id":"","op":"plan","in":{}}"#, "id:"),
             (r#"{"id":"\u001b[2J","op":"plan","in":{}}"#, "id:"),
-            ("[]", "expected"),
+            ("[]", "expected an object"),
+            (r#"["a","plan",{}]"#, "expected an object"),
             ("{", "EOF"),
             (r#"{"id":"a","op":"plan","in":{}} x"#, "trailing"),
         ] {

@@ -1,6 +1,6 @@
 //! Causes in the device's limits: table, lengths, counts.
 
-use crate::device::Family;
+use crate::device::{Family, LOWEST_FIELD_REPORT};
 use crate::errno::Errno;
 use crate::fact::Fit;
 use crate::host::Driver;
@@ -9,10 +9,6 @@ use crate::size::{Bytes, GIB, Grouped, PageSize};
 
 use super::{Case, Scale, is_solid};
 use crate::diagnose::{BackingPages, MemoryKind};
-
-/// The fewest entries at which a full table of an eRDMA device was reported: 95 GiB at 4 KiB
-/// (kvcache-ai/Mooncake#304, entries inferred from the sizes).
-const LOWEST_FIELD_REPORT: u64 = 24_903_680;
 
 pub(super) fn table_full(case: &Case<'_>, s: &mut Scale) {
     let e = case.e;

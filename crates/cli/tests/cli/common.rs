@@ -1,0 +1,76 @@
+//! Running the command.
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// The article's set-up.
+pub(crate) const ARTICLE: &str = "sim:ecs.r8a.32xlarge";
+
+/// The command with arguments, separated by blanks.
+pub(crate) fn hugemr(line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hugemr"));
+    command.args(line.split_whitespace()).stdin(Stdio::null());
+    command
+}
+
+/// How a run ended.
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().expect("it ended by itself"),
+            out: String::from_utf8(output.stdout).expect("text"),
+            err: String::from_utf8(output.stderr).expect("text"),
+        }
+    }
+}
+
+pub(crate) fn run(line: &str) -> Ran {
+    hugemr(line).output().expect("the command starts").into()
+}
+
+/// With these bytes on standard input.
+pub(crate) fn run_with(line: &str, input: &[u8]) -> Ran {
+    let mut child = hugemr(line)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let input = input.to_owned();
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let ran = child.wait_with_output().expect("it ends").into();
+    // A command that gave up early has closed the pipe.
+    let _closed = writer.join().expect("the writer ends");
+    ran
+}
+
+impl Ran {
+    /// Asserts the exit code.
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "out: {}\nerr: {}", self.out, self.err);
+        self
+    }
+
+    /// Asserts that standard output has a text.
+    #[track_caller]
+    pub(crate) fn says(self, text: &str) -> Self {
+        assert!(self.out.contains(text), "no {text:?} in: {}", self.out);
+        self
+    }
+
+    /// Standard output as one document.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {}", self.out))
+    }
+}

@@ -1,0 +1,178 @@
+//! Exit codes, and which stream says what.
+
+use crate::common::{ARTICLE, Ran, hugemr, run};
+
+/// Bad usage: exit 2, a word on standard error, nothing on standard output.
+#[test]
+fn bad_usage_is_2() {
+    for line in [
+        "",
+        "plam",
+        "plan",
+        "plan 12XB --device sim:erdma",
+        "plan -1 --device sim:erdma",
+        "plan 1.1KiB --device sim:erdma",
+        "plan 17EiB --device sim:erdma",
+        "plan 1GiB --device sim:nope",
+        "plan 1GiB --device sim:./no-such-file.toml",
+        "plan 1GiB --device sim:erdma --frob",
+        "plan 1GiB --device sim:erdma --pages 3MiB",
+        "plan 1GiB --device sim:erdma --budget 5-4",
+        "plan 1GiB --device sim:erdma --budget many",
+        "plan 1GiB --device sim:erdma --kernel six",
+        "plan 1GiB --device sim:erdma --driver 1.5",
+        "plan 1GiB --device sim:erdma --block 0",
+        "plan 1GiB --device sim:erdma --leave 101%",
+        "plan 1GiB --device sim:erdma --other 80GiB",
+        "plan 1GiB --device sim:erdma --pds 0",
+        "plan 1GiB --device sim:erdma --list --json",
+        "register 1GiB --device sim:erdma --access remote-write",
+        "register 1GiB --device sim:erdma --access everything",
+        "register 1GiB --device sim:erdma --memory some",
+        "register 1GiB --device sim:erdma --threads 0",
+        "diagnose",
+        "diagnose --errno EWHAT",
+        "diagnose --errno EIO --family erdna",
+        "devices 1GiB",
+        "replay",
+        "replay no-such-file.jsonl",
+    ] {
+        let ran = run(line).exits(2);
+        assert!(ran.out.is_empty(), "{line}: {}", ran.out);
+        assert!(!ran.err.trim().is_empty(), "{line}");
+    }
+}
+
+/// A bad value is named, with what would be right.
+#[test]
+fn bad_usage_names_what_is_wrong() {
+    for (line, named) in [
+        ("plan 12XB --device sim:erdma", "12XB"),
+        ("plan 1GiB --device sim:nope", "ecs.r8a.32xlarge"),
+        ("plan 1GiB --device sim:erdma --frob", "--frob"),
+        ("plan 1GiB --device sim:erdma --driver 1.5", "1.5.7"),
+        ("diagnose --errno EWHAT", "EWHAT"),
+        ("replay no-such-file.jsonl", "no-such-file.jsonl"),
+    ] {
+        let err = run(line).exits(2).err;
+        assert!(err.contains(named), "{line}: {err}");
+    }
+}
+
+#[test]
+fn yes_is_0() {
+    for line in [
+        "--help",
+        "--version",
+        "plan --help",
+        "man",
+        "completions bash",
+        "devices",
+        "devices --simulated",
+        "diagnose --errno EIO",
+        "diagnose --errno 5 --family efa",
+        "plan 1GiB --device sim:erdma",
+        "plan 1GiB 2GiB --device sim:verbs --explain",
+    ] {
+        let ran = run(line).exits(0);
+        assert!(!ran.out.is_empty(), "{line}");
+        assert!(ran.err.is_empty(), "{line}: {}", ran.err);
+    }
+}
+
+#[test]
+fn undecided_is_0_and_strictly_1() {
+    let line = "plan 896GiB --device sim:erdma";
+    run(line).exits(0).says("undecided");
+    run(&format!("{line} --strict")).exits(1);
+    run("register 896GiB --device sim:erdma --strict").exits(1);
+}
+
+/// A refusal is an answer: exit 1, on standard output, with the limit, the need, the largest size and the way out.
+#[test]
+fn a_refusal_is_1() {
+    for command in ["plan", "register"] {
+        let ran = run(&format!("{command} 896GiB --device {ARTICLE} --pages 4KiB"))
+            .exits(1)
+            .says("234,881,024")
+            .says("33,554,431")
+            .says("128 GiB - 4 KiB")
+            .says("2 MiB")
+            .says("EIO");
+        assert!(ran.err.is_empty(), "{}", ran.err);
+    }
+    run("plan 0 --device sim:erdma").exits(1);
+    run(&format!("plan 896GiB --device {ARTICLE} --kernel 4.19"))
+        .exits(1)
+        .says("4.19");
+}
+
+/// The system refuses: exit 3, with the MR, the errno, what became of the rest, and a diagnosis.
+#[test]
+fn a_forced_registration_that_fails_is_3() {
+    let ran = run(&format!(
+        "register 896GiB --device {ARTICLE} --pages 4KiB --force --threads 1"
+    ))
+    .exits(3);
+    for text in ["MR 1 ", "EIO", "rolled back", "table_full"] {
+        assert!(ran.err.contains(text), "no {text:?} in {}", ran.err);
+    }
+    assert!(ran.out.is_empty(), "{}", ran.out);
+}
+
+/// A decimal unit is taken at its word, and said so.
+#[test]
+fn decimal_units_are_said() {
+    let ran = run("plan 64GB --device sim:verbs").exits(0);
+    assert!(ran.err.contains("64000000000 B"), "{}", ran.err);
+    assert!(ran.err.contains("64GiB"), "{}", ran.err);
+    assert!(run("plan 64GiB --device sim:verbs").err.is_empty());
+    let json = run("plan 64GB --device sim:verbs --json").exits(0);
+    assert_eq!(json.json()["wanted"], 64_000_000_000u64);
+}
+
+/// One document with a schema from every command, failures too.
+#[test]
+fn json_has_a_schema() {
+    let refused = format!("896GiB --device {ARTICLE} --pages 4KiB");
+    for (line, code, schema) in [
+        ("plan 1GiB --device sim:erdma", 0, "hugemr/plan/1"),
+        (&format!("plan {refused}"), 1, "hugemr/plan/1"),
+        ("plan 0 --device sim:erdma", 1, "hugemr/plan/1"),
+        ("plan 1GiB --device sim:nope", 2, "hugemr/error/1"),
+        (
+            "plan 1GiB --device sim:erdma --block 0",
+            2,
+            "hugemr/error/1",
+        ),
+        (
+            &format!("register 896GiB --device {ARTICLE}"),
+            0,
+            "hugemr/register/1",
+        ),
+        (&format!("register {refused}"), 1, "hugemr/plan/1"),
+        (&format!("register {refused} --force"), 3, "hugemr/error/1"),
+        ("register 1GiB --device sim:nope", 2, "hugemr/error/1"),
+        ("devices", 0, "hugemr/devices/1"),
+        ("diagnose --errno EIO", 0, "hugemr/diagnosis/1"),
+        ("replay no-such-file.jsonl", 2, "hugemr/error/1"),
+    ] {
+        let ran = run(&format!("{line} --json")).exits(code);
+        assert_eq!(ran.json()["schema"], schema, "{line}");
+    }
+    let simulated = run("devices --simulated --json").exits(0).json();
+    assert!(simulated["schema"].is_string());
+}
+
+/// What is not for a terminal has no escape sequences.
+#[test]
+fn output_to_a_pipe_is_plain() {
+    for line in [
+        "--help",
+        "plan 1GiB --device sim:erdma",
+        "devices --simulated",
+    ] {
+        let Ran { out, err, .. } = hugemr(line).output().expect("the command starts").into();
+        assert!(!(out + &err).contains('\u{1b}'), "{line}");
+    }
+}

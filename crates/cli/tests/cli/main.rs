@@ -1,0 +1,7 @@
+//! The command as a user and a script see it: output, exit codes, streams.
+
+mod common;
+mod contract;
+mod main_job;
+mod replay;
+mod streams;

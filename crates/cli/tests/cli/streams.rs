@@ -1,0 +1,101 @@
+//! Long output, readers that go away, and memory.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{ARTICLE, hugemr};
+
+/// 536,870,912 MRs.
+const PEBIBYTE: &str = "1PiB --pages 2MiB --chunk 2MiB --max-mr 1000000000";
+const MOST_KIB: u64 = 16 * 1024;
+
+/// Waits for the end, not for ever.
+fn code(mut child: Child) -> i32 {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            return status.code().expect("it ended by itself");
+        }
+        if Instant::now() > deadline {
+            child.kill().expect("it can be ended");
+            panic!("still running");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Three lines of 512 Mi are read, and then the reader goes.
+#[test]
+fn a_list_is_streamed_and_ends_with_its_reader() {
+    let mut child = hugemr(&format!("plan {PEBIBYTE} --device sim:verbs --list"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    for index in 0..3 {
+        let line = lines.next().expect("a line").expect("text");
+        assert!(line.starts_with(&format!("{index}\t")), "{line}");
+    }
+    // It waits in a full pipe now, and has made the whole plan.
+    let peak = peak_kib(child.id());
+    drop(lines);
+    assert_eq!(code(child), 0);
+    assert!(peak < MOST_KIB, "{peak} KiB");
+}
+
+/// The most memory that a process has had resident, KiB.
+fn peak_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it still runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number.and_then(|n| n.parse().ok()).expect("a number")
+}
+
+/// The same where it is refused, which looks for the largest size that fits and for ways out: the kernel grants it no
+/// more than 16 MiB.
+#[test]
+fn a_pebibyte_is_refused_in_little_memory() {
+    let line =
+        format!("ulimit -d {MOST_KIB} && exec \"$0\" plan {PEBIBYTE} --device {ARTICLE} --json");
+    let output = Command::new("sh")
+        .args(["-c", &line, env!("CARGO_BIN_EXE_hugemr")])
+        .output()
+        .expect("a shell");
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(out.contains("over_budget"), "{out}");
+}
+
+/// A reader that has gone before the first byte is no failure.
+#[test]
+fn nobody_reads() {
+    let cases = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/vectors/cases.jsonl"
+    );
+    for line in [
+        "--help",
+        "man",
+        "completions zsh",
+        "devices --simulated",
+        "devices --json",
+        "diagnose --errno EIO",
+        "plan 1GiB --device sim:erdma",
+        "plan 1GiB --device sim:erdma --json",
+        "plan 1TiB --device sim:verbs --pages 4KiB --chunk 4KiB --list",
+        "register 1GiB --device sim:erdma",
+        "register 1GiB --device sim:erdma --json",
+        &format!("replay {cases}"),
+        &format!("replay {cases} --json"),
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let child = hugemr(line)
+            .stdout(writer)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the command starts");
+        assert_eq!(code(child), 0, "{line}");
+    }
+}

@@ -1,0 +1,142 @@
+//! What the device says to the wish.
+
+use crate::device::{Family, LOWEST_FIELD_REPORT};
+use crate::doctor::{Examined, Finding, Verbs, argument};
+use crate::fact::Fit;
+use crate::plan::{Pages, Refusal, Resource, WayOut};
+use crate::size::{Bytes, Grouped};
+
+/// A refusal by the device's limits.
+pub(super) fn device(e: &Examined<'_>, out: &mut Vec<Finding>) {
+    if let Some(refusal) = &e.outcome.device_refuses {
+        out.push(refused(refusal).seen(format!("limits of {}", e.case.device.name)));
+    } else if let Some(plan) = e.plan() {
+        out.push(Finding::fine(
+            "plan",
+            format!(
+                "{} of at most {}, {} entries",
+                match plan.mrs {
+                    1 => "1 MR".to_owned(),
+                    n => format!("{} MRs", Grouped(n)),
+                },
+                Bytes(plan.chunk),
+                Grouped(plan.entries.1)
+            ),
+        ));
+    }
+}
+
+/// A refusal as a finding.
+pub(in crate::doctor) fn refused(refusal: &Refusal) -> Finding {
+    let finding = Finding::block(refusal.code.name(), refusal.text.clone());
+    let ways = refusal.ways_out.iter().filter_map(way);
+    ways.fold(finding, Finding::fix)
+}
+
+fn way(way: &WayOut) -> Option<String> {
+    Some(match way {
+        WayOut::Pages(other) => match other.pages {
+            Pages::Only(page) => format!(
+                "{page} pages: {} entries, {} MRs      (--pages {})",
+                Grouped(other.entries.1),
+                Grouped(other.mrs),
+                argument(page.bytes())
+            ),
+            _ => return None,
+        },
+        WayOut::Smaller(bytes) => format!(
+            "{} would fit      (--for {})",
+            Bytes(*bytes),
+            argument(*bytes)
+        ),
+        WayOut::Reserve { page, need, .. } => {
+            format!(
+                "sudo hugemr reserve {}",
+                argument(need.saturating_mul(page.bytes()))
+            )
+        }
+        WayOut::LongerChunks(bytes) | WayOut::ShorterChunks(bytes) => {
+            format!(
+                "MRs of {} (hugemr plan --chunk {})",
+                Bytes(*bytes),
+                argument(*bytes)
+            )
+        }
+        WayOut::Override(bytes) => format!(
+            "where the device allows it: --max-mr-size {}",
+            argument(*bytes)
+        ),
+        WayOut::Memlock(bytes) => format!(
+            "let the process pin {} (ulimit -l unlimited)",
+            Bytes(*bytes)
+        ),
+        WayOut::Lift(quirk, how) => format!("{quirk}: {how}"),
+    })
+}
+
+/// Limits of the device that are not known.
+pub(super) fn budget(e: &Examined<'_>, out: &mut Vec<Finding>) {
+    let Some(plan) = e.plan().filter(|_| e.outcome.device_refuses.is_none()) else {
+        return;
+    };
+    if matches!(e.case.verbs, Verbs::Unavailable { .. }) {
+        // The limits of a device that cannot be opened are the least of the troubles.
+        return;
+    }
+    for check in &plan.checks {
+        let Some(limit) = &check.limit else { continue };
+        if check.fit() != Fit::Undecided {
+            continue;
+        }
+        let name = &e.case.device.name;
+        let need = Grouped(check.need.1);
+        let source = format!("{}: {}", name, limit.source);
+        let finding = match check.resource {
+            Resource::Entries if e.case.device.family == Family::Erdma => Finding::unknown(
+                "budget",
+                format!(
+                    "MTT budget never measured here; lowest field report {} entries (need {} %)",
+                    Grouped(LOWEST_FIELD_REPORT),
+                    per_cent(check.need.1, LOWEST_FIELD_REPORT)
+                ),
+            ),
+            Resource::Entries => Finding::unknown(
+                "budget",
+                format!("MTT budget not known; need {need} entries"),
+            ),
+            _ => Finding::unknown(
+                "limit",
+                format!("a limit of the device is not known; need {need}"),
+            ),
+        };
+        out.push(
+            finding
+                .seen(source)
+                .fix(format!(
+                    "try it: hugemr register {} --device {name}; or state it: --budget N",
+                    argument(plan.wanted)
+                ))
+                .deciding(true),
+        );
+    }
+}
+
+/// With one decimal.
+fn per_cent(part: u64, whole: u64) -> String {
+    match u128::from(part) * 1000 / u128::from(whole.max(1)) {
+        0 if part > 0 => "less than 0.1".to_owned(),
+        tenths => format!("{}.{}", tenths / 10, tenths % 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::per_cent;
+
+    #[test]
+    fn shares() {
+        assert_eq!(per_cent(458_752, 24_903_680), "1.8");
+        assert_eq!(per_cent(1, 24_903_680), "less than 0.1");
+        assert_eq!(per_cent(0, 0), "0.0");
+    }
+}

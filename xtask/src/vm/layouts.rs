@@ -1,0 +1,221 @@
+//! Random layouts: what was predicted, what the simulator computed, and what arrived at the device.
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+
+use super::agree::Run;
+use super::emulator::{Event, RegMr};
+use super::kernel::Version;
+
+/// A line of the program `agree` in the guest.
+#[derive(Debug, Deserialize)]
+struct Line {
+    kind: String,
+    va: u64,
+    len: u64,
+    runs: u64,
+    longest: u64,
+    core: Option<Answer>,
+    sim: Answer,
+    real: Registered,
+}
+
+/// One MR as somebody says that it arrives, or the errno with which it does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Arrives {
+        shift: u8,
+        entries: u64,
+        level: u8,
+        wire: u64,
+    },
+    Refused {
+        errno: i32,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Registered {
+    Lkey { lkey: u32 },
+    Errno { errno: i32 },
+}
+
+/// tried, agreed, of them with a run of 4 GiB and more
+#[derive(Debug, Default)]
+struct Tally {
+    tried: u64,
+    agreed: u64,
+    long: u64,
+}
+
+/// Page size, entries, level and length at the device are what core predicted before, and what the simulator computed.
+pub(crate) fn agree(run: &Run<'_>) -> Result<String> {
+    let mut arrived = run.events.iter().filter_map(|event| match event {
+        Event::RegMr(mr) if mr.kind == "user" => Some(mr),
+        _ => None,
+    });
+    let (mut tallies, mut rule) = (BTreeMap::<(String, String), Tally>::new(), String::new());
+    let mut disagreed = Vec::new();
+    for line in run.log.lines().filter_map(|line| line.strip_prefix("| ")) {
+        if let Some(head) = line.strip_prefix("AGREE-SEED ") {
+            println!("vm: layouts of seed {head}");
+            rule = head.rsplit(' ').next().unwrap_or_default().to_owned();
+            continue;
+        }
+        let Some(json) = line.strip_prefix("AGREE ") else {
+            continue;
+        };
+        let line: Line = serde_json::from_str(json).with_context(|| format!("in {json}"))?;
+        let seen = match line.real {
+            Registered::Errno { errno } => Answer::Refused { errno },
+            Registered::Lkey { lkey } => {
+                let mr = arrived
+                    .find(|mr| mr.va == line.va)
+                    .with_context(|| format!("0x{:x} never arrived at the device", line.va))?;
+                ensure!(
+                    mr.key == lkey,
+                    "key 0x{lkey:x} in the guest, 0x{:x} at the device",
+                    mr.key
+                );
+                seen(mr)
+            }
+        };
+        let tally = tallies
+            .entry((rule.clone(), line.kind.clone()))
+            .or_default();
+        tally.tried += 1;
+        tally.long += u64::from(line.longest >= 4 << 30);
+        if line.core.is_some_and(|core| same(run.version, core, seen))
+            && same(run.version, line.sim, seen)
+        {
+            tally.agreed += 1;
+        } else {
+            disagreed.push(format!(
+                "{} of {} B at 0x{:x} ({} runs): core {:?}, simulator {:?}, device {seen:?}",
+                line.kind, line.len, line.va, line.runs, line.core, line.sim
+            ));
+        }
+    }
+    ensure!(!tallies.is_empty(), "the guest tried no layout");
+    println!("  rule  kind        tried  agreed  disagreed  run >= 4 GiB");
+    for ((rule, kind), t) in &tallies {
+        println!(
+            "  {rule:4}  {kind:10}  {:5}  {:6}  {:9}  {:5}",
+            t.tried,
+            t.agreed,
+            t.tried - t.agreed,
+            t.long
+        );
+    }
+    let tried: u64 = tallies.values().map(|t| t.tried).sum();
+    ensure!(
+        disagreed.is_empty(),
+        "{} of {tried} disagree: {}",
+        disagreed.len(),
+        disagreed.join("; ")
+    );
+    let kinds: BTreeSet<&String> = tallies.keys().map(|(_, kind)| kind).collect();
+    Ok(format!("{tried} layouts of {} kinds agree", kinds.len()))
+}
+
+fn seen(mr: &RegMr) -> Answer {
+    Answer::Arrives {
+        shift: mr.page_shift,
+        entries: mr.entries,
+        level: mr.level,
+        wire: mr.len,
+    }
+}
+
+/// The first driver says only inline or not: its tables have one level, of any size.
+fn same(version: Version, said: Answer, seen: Answer) -> bool {
+    let flat = |answer| match answer {
+        Answer::Arrives {
+            shift,
+            entries,
+            level,
+            wire,
+        } if version == Version::V6_1 => Answer::Arrives {
+            shift,
+            entries,
+            level: level.min(1),
+            wire,
+        },
+        other => other,
+    };
+    flat(said) == flat(seen)
+}
+
+/// The MRs of each run of `hugemr register` follow each other without a gap, with their true lengths, 896 GiB in all.
+pub(crate) fn gapless(run: &Run<'_>) -> Result<String> {
+    let mut mrs: Vec<&RegMr> = run
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::RegMr(mr) if mr.kind == "user" && mr.result == "ok" => Some(mr),
+            _ => None,
+        })
+        .collect();
+    ensure!(!mrs.is_empty(), "no region arrived at the device");
+    super::agree::released(run)?;
+    mrs.sort_by_key(|mr| mr.va);
+    let (mut end, mut bytes, mut entries) = (mrs[0].va, 0u64, 0u64);
+    for mr in &mrs {
+        ensure!(mr.va == end, "a gap: 0x{:x} follows 0x{end:x}", mr.va);
+        ensure!(mr.len > 0, "0x{:x} arrived with length 0", mr.va);
+        end = mr.va + mr.len;
+        bytes += mr.len;
+        entries += mr.entries;
+    }
+    ensure!(bytes == 896 << 30, "{bytes} B arrived, not 896 GiB");
+    ensure!(entries == 458_752, "{entries} entries arrived, not 458,752");
+    Ok(format!(
+        "{} MRs, one range of 896 GiB, 458,752 entries",
+        mrs.len()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = concat!(
+        "| AGREE-SEED 7 cap 4294963200 rule new\n",
+        "| AGREE {\"kind\":\"2m\",\"number\":0,\"va\":2097152,\"len\":2097152,\"runs\":1,\"longest\":2097152,",
+        "\"core\":{\"shift\":21,\"entries\":1,\"level\":0,\"wire\":2097152},",
+        "\"sim\":{\"shift\":21,\"entries\":1,\"level\":0,\"wire\":2097152},\"real\":{\"lkey\":256}}\n",
+    );
+
+    fn arrived(entries: u64) -> Event {
+        Event::RegMr(RegMr {
+            kind: "user".to_owned(),
+            key: 256,
+            va: 2_097_152,
+            len: 2_097_152,
+            page_shift: 21,
+            level: 0,
+            entries,
+            used: 1,
+            budget: 10,
+            result: "ok".to_owned(),
+            table_error: None,
+        })
+    }
+
+    #[test]
+    fn three_answers_are_held_against_each_other() {
+        let run = |events: &[Event]| {
+            agree(&Run {
+                version: Version::V6_12,
+                log: LOG,
+                events,
+            })
+        };
+        assert!(run(&[arrived(1)]).is_ok());
+        assert!(run(&[arrived(2)]).is_err());
+        assert!(run(&[]).is_err());
+    }
+}
