@@ -69,16 +69,16 @@ static unsigned long old_rule(const struct call *call)
 	unsigned int block = fls64(first ^ end);
 	unsigned long sizes = call->sizes;
 	struct scatterlist *sg;
-	u64 bits, iova = first;
+	/* entries begin with the page that the range begins in */
+	u64 bits, iova = first - offset;
 
 	/* the first size that holds the whole range in one aligned block is the largest */
 	bits = block < 64 ? (u64)sizes >> block << block : 0;
 	for_each_sg(umem->sgt_append.sgt.sgl, sg, count, i) {
-		u64 length = sg_dma_len(sg) - offset;
+		u64 length = sg_dma_len(sg);
 
-		add_piece(&bits, sg_dma_address(sg) + offset, iova, length, i + 1 == count);
+		add_piece(&bits, sg_dma_address(sg), iova, length, i + 1 == count);
 		iova += length;
-		offset = 0;
 	}
 	if (bits)
 		sizes &= GENMASK_ULL(__ffs64(bits), 0);
