@@ -68,7 +68,7 @@ fn all(facts: &mut Facts, w: &mut Walk) {
     w.maybe_list("functions", &mut facts.functions, function);
     w.maybe_list("devices", &mut facts.devices, device);
     w.part("pools", &mut facts.pools, |pools, w| {
-        w.must_flag("visible", &mut pools.visible);
+        w.or_default("visible", &mut pools.visible);
         w.list_from("global", &mut pools.global, no_pool, pool);
         w.list("nodes", &mut pools.nodes, node);
     });
@@ -82,7 +82,7 @@ fn all(facts: &mut Facts, w: &mut Walk) {
             w.must_text("zone", &mut zone.zone);
             w.list("blocks", &mut zone.blocks, |n, w| w.itself(n));
         });
-        w.must_number("base_page", &mut memory.base_page);
+        w.or_default("base_page", &mut memory.base_page);
         w.number("max_map_count", &mut memory.max_map_count);
         w.text("thp", &mut memory.thp);
     });

@@ -184,6 +184,13 @@ impl Walk {
         self.must(name, field);
     }
 
+    /// A value that has a default, which stays where the name is missing.
+    pub(super) fn or_default<T: Plain>(&mut self, name: &str, field: &mut T) {
+        if self.writing || self.take(name).is_some() {
+            self.must(name, field);
+        }
+    }
+
     pub(super) fn page(&mut self, name: &str, field: &mut PageSize) {
         self.must(name, field);
     }
