@@ -410,7 +410,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "pub const SEGMENT_CAP: u64 = 4 * GIB - 4096;",
         replacement: "pub const SEGMENT_CAP: u64 = 4 * GIB;",
         target: AGREEMENT,
-        test: "fits::what_fits_registers_with_the_entries_planned",
+        test: "fits::luck_breaks_the_length_where_predict_says",
     },
     Mutant {
         name: "agree-last-chunk",
