@@ -1,6 +1,6 @@
 //! hugemr on real RDMA devices.
 //!
-//! libibverbs is loaded at run time ([`load`]), so one binary runs on every host and can say what is missing:
+//! libibverbs is loaded at run time (`load`), so one binary runs on every host and can say what is missing:
 //! each failure is an [`Unavailable`] with a way out. [`list`] shows the devices, [`open`] gives a [`VerbsBackend`]
 //! for `hugemr_core`; [`VerbsBackend::from_raw`] wraps a device and protection domain of the program's own.
 //!
