@@ -548,3 +548,17 @@ fn kernels_before_5_9_take_no_page_longer_than_the_mr() {
     assert_eq!(entries("5.8.18"), (2, 2));
     assert_eq!(entries("5.9"), (1, 1));
 }
+
+#[test]
+fn no_mr_is_longer_than_linux_pins() {
+    let device = Device::unlimited("test", Family::Other);
+    let fixed = host("6.15", Driver::InTree);
+    let mut request = on(40 * TIB, PageSize::G1);
+    let plan = fits(&request, &device, &fixed);
+    assert_eq!((plan.mrs, plan.chunk), (3, 16 * TIB - GIB));
+    request.single = true;
+    let refusal = refused(&request, &device, &fixed);
+    assert_eq!(refusal.code, Code::TooLong);
+    let forced = refusal.plan.unwrap();
+    assert_eq!(forced.first_failure, Some((0, Errno::EINVAL)));
+}

@@ -11,7 +11,7 @@ use crate::size::{Bytes, PageSize, PageSizes};
 
 use super::answer::{Check, ChunkBound, Code, Plan, Resource, SplitReport, Verdict, shortage};
 use super::request::{Leave, Pages, PlanRequest, Split, Wish};
-use super::tiling::{NoTiling, Tiling, tile};
+use super::tiling::{NoTiling, PINNABLE, Tiling, tile};
 
 /// A plan, and where it does not fit, the sentence that says why.
 pub(super) type Evaluated = (Plan, Option<String>);
@@ -429,10 +429,14 @@ fn checks(
     parts: &[Part],
 ) -> Option<Vec<Check>> {
     let longest = parts.iter().map(|p| p.longest).max()?;
-    let max_mr_size = request.max_mr_size.map_or_else(
+    let mut max_mr_size = request.max_mr_size.map_or_else(
         || device.max_mr_size.clone(),
         |size| Limit::exact(size, Source::new(Kind::Given, "--max-mr-size")),
     );
+    if longest > PINNABLE && max_mr_size.fit(longest) != Fit::Over {
+        let source = Source::new(Kind::Documented, "Linux pins 2^32 - 1 pages of 4 KiB");
+        max_mr_size = Limit::exact(PINNABLE, source);
+    }
     let others = sum(request
         .others
         .iter()
@@ -606,7 +610,9 @@ fn first_failure(
     }
     let most = |limit: &Limit| limit.at_most().unwrap_or(u64::MAX);
     let dialect = device.family.dialect();
-    let longest = most(&device.max_mr_size).max(request.max_mr_size.unwrap_or(0));
+    let longest = most(&device.max_mr_size)
+        .max(request.max_mr_size.unwrap_or(0))
+        .min(PINNABLE);
     let per_mr = most(&device.entries_per_mr);
     let mrs = most(&device.max_mr.less(device.used.mrs));
     let entries = most(&device.entries.less(device.used.entries));

@@ -35,6 +35,9 @@ pub(super) fn lcm(a: u64, b: u64) -> Option<u64> {
     (a / x).checked_mul(b)
 }
 
+/// The longest MR that Linux pins, bytes: 2^32 - 1 pages of 4 KiB (`ib_umem_get`, `drivers/infiniband/core/umem.c`).
+pub(super) const PINNABLE: u64 = 0xffff_ffff * 4096;
+
 /// The value up to which a limit is reckoned with: what is certain; where nothing is, what is at most possible.
 pub(super) fn usable(limit: &Limit) -> u64 {
     match (limit.certain(), limit.at_most()) {
@@ -129,13 +132,12 @@ pub(super) fn tile(
 fn limit(request: &PlanRequest, device: &Device, seen: PageSize) -> (u64, ChunkBound) {
     let size = request
         .max_mr_size
-        .unwrap_or_else(|| usable(&device.max_mr_size));
+        .unwrap_or_else(|| usable(&device.max_mr_size))
+        .min(PINNABLE);
     let by_entries = usable(&device.entries_per_mr).saturating_mul(seen.bytes());
     // A buffer that must stay one MR is judged against each limit by name, later.
     if by_entries < size && !request.single {
         (by_entries, ChunkBound::EntriesPerMr)
-    } else if size == u64::MAX {
-        (size, ChunkBound::Nothing)
     } else {
         (size, ChunkBound::MaxMrSize)
     }

@@ -2,13 +2,16 @@
 
 use std::cell::Cell;
 
-use hugemr::core::device::Device;
+use hugemr::core::device::{Device, Family};
 use hugemr::core::fact::{Fit, Kind, Limit, Source};
-use hugemr::core::plan::{Code, Leave, Resource, plan};
+use hugemr::core::host::Host;
+use hugemr::core::plan::{Code, Leave, Pages, PlanRequest, Resource, plan};
 use hugemr::core::quirk::Quirk;
+use hugemr::core::size::PageSize;
+use hugemr_sim::{Profile, SimDevice};
 use proptest::prelude::*;
 
-use crate::common::{Lie, case, check, register};
+use crate::common::{BASE, Lie, case, check, register};
 
 /// The plan of a refusal is carried out by force, one protection domain after the other: it fails at the MR and with
 /// the errno that the refusal foretells. On scattered memory: by luck larger pages come about, and more fits.
@@ -121,4 +124,19 @@ fn what_is_left_for_others_is_no_failure() {
         }
         Ok(())
     });
+}
+
+/// A kernel pins 2^32 - 1 pages of 4 KiB for one MR, whatever the device allows.
+#[test]
+fn an_mr_that_linux_does_not_pin_is_refused() {
+    let device = Device::unlimited("test", Family::Other);
+    let mut request = PlanRequest::total(40 << 40).pages(Pages::Only(PageSize::G1));
+    request.single = true;
+    let host = Host::default();
+    let refusal = plan(&request, &device, &host).expect_err("it is refused");
+    let forced = refusal.plan.expect("a plan");
+    let device = SimDevice::new(Profile::new(device, host.platform));
+    let error = register(&device, &forced, BASE).expect_err("it fails");
+    assert_eq!(error.failure().errno(), refusal.errno);
+    assert_eq!(forced.first_failure.map(|(_, errno)| errno), refusal.errno);
 }
