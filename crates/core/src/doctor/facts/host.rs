@@ -209,13 +209,15 @@ impl MemoryFacts {
         if order >= largest {
             return None;
         }
-        let bytes = |zone: &Buddy| {
-            let counts = zone.blocks.iter().enumerate().skip(order);
-            counts.fold(0u64, |sum, (i, n)| {
-                sum.saturating_add((n << i).saturating_mul(base))
-            })
-        };
-        Some(self.buddy.iter().map(bytes).sum())
+        let mut sum = 0u64;
+        for zone in &self.buddy {
+            for (i, n) in zone.blocks.iter().enumerate().skip(order) {
+                let shift = u32::try_from(i).ok();
+                let block = shift.and_then(|i| base.checked_shl(i)).unwrap_or(u64::MAX);
+                sum = sum.saturating_add(n.saturating_mul(block));
+            }
+        }
+        Some(sum)
     }
 }
 
