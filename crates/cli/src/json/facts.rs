@@ -82,7 +82,7 @@ fn all(facts: &mut Facts, w: &mut Walk) {
             w.must_text("zone", &mut zone.zone);
             w.list("blocks", &mut zone.blocks, |n, w| w.itself(n));
         });
-        w.or_default("base_page", &mut memory.base_page);
+        w.number("base_page", &mut memory.base_page);
         w.number("max_map_count", &mut memory.max_map_count);
         w.text("thp", &mut memory.thp);
     });
@@ -250,7 +250,7 @@ mod tests {
                 "functions[0]",
             ),
             (
-                json!({ "schema": SCHEMA, "pools": { "global": [{ "page": 3 }] } }),
+                json!({ "schema": SCHEMA, "pools": { "visible": true, "global": [{ "page": 3 }] } }),
                 "pools.global[0].page",
             ),
             (

@@ -141,7 +141,7 @@ fn memory(root: &Root, facts: &Facts) -> core::MemoryFacts {
         available: memory.available,
         cma_total: memory.cma_total,
         buddy: buddy.lines().filter_map(zone).collect(),
-        base_page: crate::sys::base_page(),
+        base_page: Some(crate::sys::base_page()),
         max_map_count: memory.max_map_count,
         thp: memory.thp_enabled.clone(),
     }

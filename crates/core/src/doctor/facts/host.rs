@@ -190,7 +190,7 @@ pub struct MemoryFacts {
     /// Free blocks by zone; empty where not readable.
     pub buddy: Vec<Buddy>,
     /// Bytes of a base page.
-    pub base_page: u64,
+    pub base_page: Option<u64>,
     /// vm.max_map_count.
     pub max_map_count: Option<u64>,
     /// Mode of transparent huge pages.
@@ -201,20 +201,23 @@ impl MemoryFacts {
     /// Free memory in blocks of at least `page`, bytes, as far as buddyinfo can tell.
     #[must_use]
     pub fn in_blocks_of(&self, page: PageSize) -> Option<u64> {
-        let order = page.bytes().checked_div(self.base_page)?.checked_ilog2()?;
+        let base = self.base_page?;
+        let order = page.bytes().checked_div(base)?.checked_ilog2()?;
         let order = usize::try_from(order).ok()?;
         // Blocks are never as large as that (1 GiB): nothing can be said.
         let largest = self.buddy.iter().map(|zone| zone.blocks.len()).max()?;
         if order >= largest {
             return None;
         }
-        let bytes = |zone: &Buddy| {
-            let counts = zone.blocks.iter().enumerate().skip(order);
-            counts.fold(0u64, |sum, (i, n)| {
-                sum.saturating_add((n << i).saturating_mul(self.base_page))
-            })
-        };
-        Some(self.buddy.iter().map(bytes).sum())
+        let mut sum = 0u64;
+        for zone in &self.buddy {
+            for (i, n) in zone.blocks.iter().enumerate().skip(order) {
+                let shift = u32::try_from(i).ok();
+                let block = shift.and_then(|i| base.checked_shl(i)).unwrap_or(u64::MAX);
+                sum = sum.saturating_add(n.saturating_mul(block));
+            }
+        }
+        Some(sum)
     }
 }
 
