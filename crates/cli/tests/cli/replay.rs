@@ -244,7 +244,7 @@ fn a_broken_line_stops_nothing() {
         ),
         (
             br#"{"id":"a","op":"sim","in":{"total":1152921504606846976}}"#,
-            "too large",
+            "MRs are more than 16384",
         ),
         (
             br#"{"id":"a","op":"sim","in":{"total":1099511627776,"max_mr_size":4096}}"#,
