@@ -562,3 +562,13 @@ fn no_mr_is_longer_than_linux_pins() {
     let forced = refusal.plan.unwrap();
     assert_eq!(forced.first_failure, Some((0, Errno::EINVAL)));
 }
+
+/// Where others may hold MRs nobody knows how many are left: that alone makes no chunk longer.
+#[test]
+fn an_unknown_use_of_mrs_keeps_the_power_of_two() {
+    let mut device = device();
+    device.used = Used::UNKNOWN;
+    let request = on(896 * GIB, PageSize::M2);
+    let plan = fits(&request, &device, &host("6.1.192", Driver::InTree));
+    assert_eq!((plan.mrs, plan.chunk), (448, 2 * GIB));
+}

@@ -153,7 +153,7 @@ impl Work<'_> {
                 .iter()
                 .map(|p| p.len.saturating_add(p.addr % step).div_ceil(chunk))
                 .fold(0, u64::saturating_add);
-            max_mr.fit(count.saturating_mul(request.pds)) != Fit::Fits
+            max_mr.fit(count.saturating_mul(request.pds)) == Fit::Over
         };
         // The tiling follows from the page: pieces of one page share it, and many buffers cost no more than one look each.
         let tiling = match (self.segments.last(), self.parts.last()) {
