@@ -90,7 +90,8 @@ pub(crate) struct RegisterCommand {
     /// Add the huge pages that are missing, and give exactly those back at the end (needs root)
     #[arg(long)]
     pub(crate) reserve: bool,
-    /// Prove each MR and each border by RDMA write and read through the device
+    /// Prove each MR and each border by RDMA write and read through the device. Where it cannot reach itself, one line says
+    /// so, and the exit status stays 0 (1 with --strict)
     #[arg(long)]
     pub(crate) verify: bool,
     /// Skip the refusal of the plan and show what the device answers
@@ -131,7 +132,7 @@ pub(crate) struct WhatArgs {
     /// Answer as one JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Undecided counts as no
+    /// Undecided counts as no, and so does unproven (register --verify)
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]

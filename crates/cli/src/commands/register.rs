@@ -279,6 +279,10 @@ impl Run<'_> {
         } else {
             say(&render::released(&released))?;
         }
+        if self.command.what.strict && matches!(seen.proved, Proved::Impossible(_)) {
+            remark("unproven, and --strict takes that as no");
+            return Ok(Exit::No);
+        }
         Ok(if seen.as_planned { Exit::Yes } else { Exit::No })
     }
 
