@@ -103,7 +103,7 @@ check_hugemr_64tib_force() {
         cat /tmp/out
         case $way in --force) expected=3 ;; *) expected=1 ;; esac
         same "exit status with '$way'" $status $expected
-        grep -q '2^32 - 1 pages' /tmp/out || bad "the limit is not named with '$way'"
+        grep -q 'longer than the limit of 16 TiB - 4 KiB' /tmp/out || bad "the limit is not named with '$way'"
     done
     grep -q 'ibv_reg_mr.*EINVAL' /tmp/out || bad "$(tail -n 1 /tmp/out)"
     same "MRs left" "$(mrs)" 0

@@ -6,6 +6,7 @@ const CORE: &str = "-p hugemr-core --lib";
 const PLAN: &str = "-p hugemr-core --test plan";
 const SIM: &str = "-p hugemr-sim --test it";
 const VERBS: &str = "-p hugemr-verbs --test suite";
+const CLI: &str = "-p hugemr-cli --test cli";
 
 /// The properties that hold core against the simulator.
 const AGREEMENT: &str = "-p hugemr --test agreement";
@@ -395,6 +396,30 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replacement: "let _ = mr;",
         target: VERBS,
         test: "registration::a_failed_dereg_keeps_the_mr",
+    },
+    Mutant {
+        name: "verbs-from-raw-owns",
+        file: "crates/verbs-backend/src/context.rs",
+        text: "name,\n            ours: false,",
+        replacement: "name,\n            ours: true,",
+        target: VERBS,
+        test: "from_raw::the_users_own_device_and_pd_stay_usable",
+    },
+    Mutant {
+        name: "proof-last-bytes",
+        file: "crates/pool/src/verify.rs",
+        text: "let ends = [part.addr, part.addr + (part.len - size)];",
+        replacement: "let ends = [part.addr, part.addr];",
+        target: VERBS,
+        test: "proof::wrong_keys_and_borders_are_caught",
+    },
+    Mutant {
+        name: "cli-unproven-strictly",
+        file: "crates/cli/src/commands/register.rs",
+        text: "self.command.what.strict && matches!(seen.proved, Proved::Impossible(_))",
+        replacement: "self.command.what.strict && matches!(seen.proved, Proved::No(_))",
+        target: CLI,
+        test: "real::unproven_is_0_and_strictly_1",
     },
     Mutant {
         name: "agree-border-off-step",

@@ -242,7 +242,7 @@ fn proved(proved: &Proved) -> Option<String> {
             proof.borders,
             seconds(*took)
         )),
-        Proved::Impossible(why) => Some(format!("unproven: no data was moved: {why}")),
+        Proved::Impossible(why) => Some(format!("unproven: {why}")),
         Proved::No(why) => Some(format!("PROOF FAILED: {why}")),
     }
 }
