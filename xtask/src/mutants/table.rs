@@ -247,7 +247,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "share-rounds-down",
-        file: "crates/core/src/plan/evaluate.rs",
+        file: "crates/core/src/plan/judge.rs",
         text: "u64::try_from((u128::from(n) * u128::from(p)).div_ceil(100)).unwrap_or(u64::MAX)",
         replacement: "u64::try_from(u128::from(n) * u128::from(p) / 100).unwrap_or(u64::MAX)",
         target: PLAN,
@@ -255,7 +255,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "other-use-forgotten",
-        file: "crates/core/src/plan/evaluate.rs",
+        file: "crates/core/src/plan/judge.rs",
         text: "n.checked_mul(request.pds)?.checked_add(others);",
         replacement: "n.checked_mul(request.pds)?.checked_add(others / 2);",
         target: PLAN,
@@ -263,7 +263,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "first-failure-index",
-        file: "crates/core/src/plan/evaluate.rs",
+        file: "crates/core/src/plan/judge.rs",
         text: "let fit = (room / need.max(1)).min(mrs - index);",
         replacement: "let fit = room.div_ceil(need.max(1)).min(mrs - index);",
         target: PLAN,
@@ -503,7 +503,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "agree-first-failure",
-        file: "crates/core/src/plan/evaluate.rs",
+        file: "crates/core/src/plan/judge.rs",
         text: "return Some((index + fit, errno));",
         replacement: "return Some((index + fit + 1, errno));",
         target: AGREEMENT,
@@ -511,7 +511,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "agree-failure-for-others",
-        file: "crates/core/src/plan/evaluate.rs",
+        file: "crates/core/src/plan/judge.rs",
         text: "let entries = most(&device.entries.less(device.used.entries));",
         replacement: "let entries = plan.check(Resource::Entries).and_then(|check| Some(most(check.limit.as_ref()?))).unwrap_or(0);",
         target: AGREEMENT,
