@@ -2,6 +2,7 @@
 //! decided in `request`.
 
 mod doctor;
+mod prove;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -15,6 +16,7 @@ use hugemr_core::size::{Bytes, PageSize};
 use hugemr_core::version::{BundleVersion, KernelVersion};
 
 pub(crate) use doctor::{DoctorCommand, InspectCommand};
+pub(crate) use prove::ProveBy;
 
 /// Registers as much memory as a host has as RDMA memory regions, on devices whose translation table is small.
 #[derive(Debug, Parser)]
@@ -93,6 +95,9 @@ pub(crate) struct RegisterCommand {
     /// Prove each MR and each border by RDMA write and read through the device
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Prove the page size of each MR by what the kernel is seen to do: predicted against seen (needs root)
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
+    pub(crate) prove: Option<ProveBy>,
     /// Skip the refusal of the plan and show what the device answers
     #[arg(long)]
     pub(crate) force: bool,

@@ -11,6 +11,7 @@ use hugemr_core::host::Platform;
 use hugemr_core::key_table::KeyTable;
 use hugemr_core::layout::{PhysRun, Rules};
 use hugemr_core::plan::{Pages, Plan};
+use hugemr_core::prove::How;
 use hugemr_core::registrar::{CancelToken, Mr, Registration};
 use hugemr_core::size::PageSize;
 use hugemr_host::mapping::{Kind, MapRequest, Mapping};
@@ -20,6 +21,7 @@ use hugemr_host::root::Root;
 
 use crate::error::BuildError;
 use crate::pipeline::{self, Job, Registered};
+use crate::prove;
 use crate::report::Report;
 use crate::reserve::{Reserved, Wish};
 use crate::step::{Event, Step, timed};
@@ -44,6 +46,7 @@ pub struct Build<'a> {
     alias: Option<u64>,
     reserve: Option<Spread>,
     effort: Effort,
+    prove: Option<&'a [How]>,
 }
 
 impl<'a> Build<'a> {
@@ -64,6 +67,7 @@ impl<'a> Build<'a> {
             alias: None,
             reserve: None,
             effort: Effort::default(),
+            prove: None,
         }
     }
 
@@ -154,6 +158,15 @@ impl<'a> Build<'a> {
         self
     }
 
+    /// Watches the kernel while MRs are registered, by the first of these ways that can be had: [`Report::pages`] tells for
+    /// each MR what it was seen to become. Needs root; where it cannot be had, the report says why, and nothing fails. The
+    /// probe or the debug lines that it takes are switched off again. By [`How::DebugLines`] one thread registers.
+    #[must_use]
+    pub fn prove(mut self, ways: &'a [How]) -> Self {
+        self.prove = Some(ways);
+        self
+    }
+
     /// The whole transaction: [`build`](Self::build), the use of the pool, [`Pool::close`]. All of it is told to the same
     /// callback. A panic of `using` takes the same way back.
     ///
@@ -230,6 +243,8 @@ impl<'a> Build<'a> {
             .mapped()
             .map_err(|error| BuildError::new(Step::Map, error))?;
         let family = backend.device().family;
+        let begin = |ways| prove::begin(&self.root, ways, &backend.device().name, &self.cancel);
+        let watch = self.prove.map(begin);
         let job = Job {
             plan: self.plan,
             memory: Arc::new(memory),
@@ -243,8 +258,12 @@ impl<'a> Build<'a> {
             rules: self.platform.map(|platform| Rules::of(platform, family)),
             page_cap: backend.device().page_size_cap,
             checked: self.checked,
+            watch: watch.as_ref().and_then(|asked| asked.as_ref().ok()),
         };
-        pipeline::run(&job, backend)
+        let base = job.memory.base();
+        let (registration, mut report) = pipeline::run(&job, backend)?;
+        report.pages = watch.map(|asked| prove::end(asked, self.plan, base, &report.mrs));
+        Ok((registration, report))
     }
 
     /// Pages that the mapping takes from pools, by size.

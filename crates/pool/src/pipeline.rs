@@ -22,6 +22,7 @@ use hugemr_host::layout::{LayoutError, PageMap, Stride};
 use hugemr_host::mapping::Mapping;
 use hugemr_host::populate::{Populate, Road};
 use hugemr_host::root::Root;
+use hugemr_host::trace::Watch;
 
 use crate::build::Hook;
 use crate::error::{BuildError, Cause, CheckFailure};
@@ -42,6 +43,7 @@ pub(crate) struct Job<'a> {
     pub(crate) rules: Option<Rules>,
     pub(crate) page_cap: PageSizes,
     pub(crate) checked: bool,
+    pub(crate) watch: Option<&'a Watch>,
 }
 
 /// What the populating thread and the registering ones share.
@@ -145,11 +147,16 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
                 total,
             });
         };
-        let options = Options::new()
-            .workers(job.threads)
+        let one = job.watch.is_some_and(Watch::wants_one_thread);
+        let workers = if one { NonZeroUsize::MIN } else { job.threads };
+        let mut options = Options::new()
+            .workers(workers)
             .cancel(job.cancel)
             .progress(&progress)
             .gate(meeting);
+        if let Some(watch) = job.watch {
+            options = options.witness(watch);
+        }
         let _stop = StopOnPanic(meeting);
         let outcome = Registration::new(backend, memory, &job.plan.segments, job.access, &options);
         meeting.stop(None);
@@ -169,6 +176,7 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
                 layout: shared
                     .layout
                     .map_or(LayoutProof::Read, LayoutProof::NotRead),
+                pages: None,
                 road: shared.road.unwrap_or(job.road),
                 threads: job.threads.get(),
                 populate: shared.populate,

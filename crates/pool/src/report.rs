@@ -6,6 +6,8 @@ use hugemr_core::layout::Prediction;
 use hugemr_core::size::PageSize;
 use hugemr_host::populate::Road;
 
+use crate::prove::PageProof;
+
 /// Whether the physical layout could be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LayoutProof {
@@ -35,6 +37,8 @@ pub struct Report {
     pub mrs: Vec<MrReport>,
     /// Whether the predictions are there.
     pub layout: LayoutProof,
+    /// What the kernel was seen to make of the MRs, where that was asked for.
+    pub pages: Option<PageProof>,
     /// How pages were made real.
     pub road: Road,
     /// Threads that made pages real, and that registered.

@@ -54,6 +54,11 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         )?;
         return Ok(Exit::No);
     }
+    if command.prove.is_some() && asked.opened.simulated().is_some() {
+        remark(
+            "--prove: no kernel takes part in a simulated device; predicted is held against what arrived in the device",
+        );
+    }
     let watch = Watch::start()?;
     let run = Run {
         command,
@@ -209,6 +214,9 @@ impl Run<'_> {
         }
         if self.command.reserve {
             build = build.reserve(Spread::Even);
+        }
+        if let Some(by) = self.command.prove.filter(|_| simulated.is_none()) {
+            build = build.prove(by.ways());
         }
         let reserved = || self.command.reserve.then(|| steps.pools());
         let start = Instant::now();

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use hugemr::{BuildError, Cause, LayoutProof, Proof, Report};
+use hugemr::{BuildError, Cause, LayoutProof, PageProof, Proof, Report};
 use hugemr_core::diagnose::{BackingPages, Evidence, diagnose};
 use hugemr_core::errno::Errno;
 use hugemr_core::plan::{Plan, Resource};
+use hugemr_core::prove::Verdict;
 use hugemr_core::registrar::{Mr, RegisterCause, RegisterFailure};
 use hugemr_core::size::{Bytes, Grouped, PageSize};
 
@@ -39,6 +40,8 @@ pub(crate) struct Row {
     pub(crate) mr: Mr,
     pub(crate) predicted: Option<hugemr_core::layout::Prediction>,
     pub(crate) arrived: Option<Arrived>,
+    /// Where the kernel was watched.
+    pub(crate) seen: Option<Verdict>,
 }
 
 /// What there is to say of a registration that stands.
@@ -67,6 +70,7 @@ impl Seen {
         inside: Option<&Inside>,
         proved: Proved,
     ) -> Self {
+        let page_proof = held.report.as_ref().and_then(|r| r.pages.as_ref());
         let rows: Vec<Row> = held
             .mrs
             .iter()
@@ -75,10 +79,16 @@ impl Seen {
                 mr: *mr,
                 predicted: held.report.as_ref().and_then(|r| r.mrs.get(i)?.predicted),
                 arrived: inside.and_then(|inside| inside.mrs.get(i).copied()),
+                seen: page_proof.and_then(|proof| proof.verdict(i)),
             })
             .collect();
         let entries = inside
             .map(|inside| (inside.entries, "read from the device object"))
+            .or_else(|| {
+                let proof = page_proof?;
+                let all = (0..held.mrs.len()).map(|i| Some(proof.verdict(i)?.seen()?.entries));
+                Some((all.sum::<Option<u64>>()?, super::prove::how(proof)?))
+            })
             .or_else(|| {
                 let predicted = held.report.as_ref()?.entries()?;
                 Some((predicted, "predicted from the physical layout"))
@@ -87,6 +97,7 @@ impl Seen {
             && rows
                 .iter()
                 .all(|row| row.length_arrived() && row.as_predicted());
+        let as_planned = as_planned && page_proof.is_none_or(|proof| proof.different() == 0);
         Self {
             device: device.to_owned(),
             bytes: plan.mapped,
@@ -99,6 +110,12 @@ impl Seen {
             reserved: None,
             as_planned,
         }
+    }
+}
+
+impl Seen {
+    pub(crate) fn page_proof(&self) -> Option<&PageProof> {
+        self.report.as_ref()?.pages.as_ref()
     }
 }
 
@@ -116,10 +133,12 @@ impl Row {
         }
     }
 
-    /// Page size and entries: as arrived, else as predicted.
+    /// Page size and entries: as arrived, else as seen, else as predicted.
     pub(crate) fn page_and_entries(&self) -> Option<(PageSize, u64)> {
+        let seen = self.seen.and_then(|verdict| verdict.seen());
         self.arrived
             .map(|a| (a.page, a.entries))
+            .or_else(|| seen.and_then(|seen| Some((seen.page?, seen.entries))))
             .or_else(|| self.predicted.map(|p| (p.page, p.entries)))
     }
 }
@@ -153,6 +172,7 @@ pub(crate) fn registered(seen: &Seen, all: bool) -> String {
             seen.rows.len()
         ));
     }
+    lines.extend(seen.page_proof().map(super::prove::lines));
     lines.extend(proved(&seen.proved));
     lines.push(times(seen));
     lines.join("\n")
@@ -196,7 +216,8 @@ fn mr_table(seen: &Seen, all: bool) -> String {
     let predicted = seen
         .rows
         .iter()
-        .any(|row| row.predicted.is_some() && row.arrived.is_some());
+        .any(|row| row.predicted.is_some() && (row.arrived.is_some() || row.seen.is_some()));
+    let watched = seen.rows.iter().any(|row| row.seen.is_some());
     let shown = |i: usize| all || i == 0 || i + 1 == seen.rows.len();
     let mut rows = Vec::new();
     for (_, row) in seen.rows.iter().enumerate().filter(|(i, _)| shown(*i)) {
@@ -219,11 +240,17 @@ fn mr_table(seen: &Seen, all: bool) -> String {
             );
             cells.push(text);
         }
+        if watched {
+            cells.push(row.seen.map_or_else(|| "-".to_owned(), super::prove::cell));
+        }
         rows.push(cells);
     }
     let mut head = vec!["MR", "address", "length", "lkey/rkey", "page", "entries"];
     if predicted {
         head.push("predicted");
+    }
+    if watched {
+        head.push("seen");
     }
     let mut text = table(&head, &rows);
     if seen.rows.len() > rows.len() {

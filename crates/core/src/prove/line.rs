@@ -100,32 +100,50 @@ mod tests {
             (
                 "erdma_0: create_mtt, size:262144, force cont:0",
                 Some("erdma_0"),
-                DebugLine::Table { bytes: 262_144, contiguous: false },
+                DebugLine::Table {
+                    bytes: 262_144,
+                    contiguous: false,
+                },
             ),
             (
                 "erdma 0000:00:06.0 erdma_1: create_mtt, size:8, force cont:1",
                 Some("erdma_1"),
-                DebugLine::Table { bytes: 8, contiguous: true },
+                DebugLine::Table {
+                    bytes: 8,
+                    contiguous: true,
+                },
             ),
             (
                 "erdma 0000:00:06.0 erdma_0: create_pbl, size:4096, force cont:0",
                 Some("erdma_0"),
-                DebugLine::Table { bytes: 4096, contiguous: false },
+                DebugLine::Table {
+                    bytes: 4096,
+                    contiguous: false,
+                },
             ),
             (
                 "[77] erdma:erdma_reg_user_mr:912: erdma_0: start:0x7f3bc0000000, len:68719476736, virt:0x7f3bc0000000, access:0x7",
                 Some("erdma_0"),
-                DebugLine::Range { start: 0x7f3b_c000_0000, len: 68_719_476_736 },
+                DebugLine::Range {
+                    start: 0x7f3b_c000_0000,
+                    len: 68_719_476_736,
+                },
             ),
             (
                 "erdma_0: page_size:2097152, page_offset:0, mtt_nents:32768",
                 Some("erdma_0"),
-                DebugLine::Pages { page: 2_097_152, entries: 32_768 },
+                DebugLine::Pages {
+                    page: 2_097_152,
+                    entries: 32_768,
+                },
             ),
             (
                 "page_size:4096, page_offset:512, mtt_nents:2",
                 None,
-                DebugLine::Pages { page: 4096, entries: 2 },
+                DebugLine::Pages {
+                    page: 4096,
+                    entries: 2,
+                },
             ),
         ] {
             assert_eq!(debug_line(text), Some((device, said)), "{text}");

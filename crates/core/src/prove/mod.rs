@@ -162,15 +162,28 @@ mod tests {
 
     #[test]
     fn what_the_helper_returned() {
-        let of = |bytes| judge(predicted(PageSize::M2, 32), &[Sign::Returned(bytes)], ADDR, 64 * MIB);
-        let seen = |page, entries| Seen { page: Some(page), entries };
+        let of = |bytes| {
+            judge(
+                predicted(PageSize::M2, 32),
+                &[Sign::Returned(bytes)],
+                ADDR,
+                64 * MIB,
+            )
+        };
+        let seen = |page, entries| Seen {
+            page: Some(page),
+            entries,
+        };
         assert_eq!(of(2 << 20), Verdict::Same(seen(PageSize::M2, 32)));
         assert_eq!(of(4096), Verdict::Differs(seen(PageSize::K4, 16384)));
         assert_eq!(of(0), Verdict::NotSeen);
         let twice = [Sign::Returned(2 << 20), Sign::Returned(4096)];
         assert_eq!(judge(None, &twice, ADDR, 64 * MIB), Verdict::Unclear);
         let same = [Sign::Returned(2 << 20), Sign::Returned(2 << 20)];
-        assert_eq!(judge(None, &same, ADDR, 64 * MIB), Verdict::NotPredicted(seen(PageSize::M2, 32)));
+        assert_eq!(
+            judge(None, &same, ADDR, 64 * MIB),
+            Verdict::NotPredicted(seen(PageSize::M2, 32))
+        );
         assert_eq!(judge(None, &[], ADDR, 64 * MIB), Verdict::NotSeen);
     }
 
@@ -178,28 +191,77 @@ mod tests {
     fn the_tree_s_driver_says_how_large_the_table_is() {
         let table = |bytes, contiguous| Sign::Line(DebugLine::Table { bytes, contiguous });
         let signs = [table(4096, true), table(32 * 8, false)];
-        let expected = Seen { page: Some(PageSize::M2), entries: 32 };
-        assert_eq!(judge(predicted(PageSize::M2, 32), &signs, ADDR, 64 * MIB), Verdict::Same(expected));
-        assert_eq!(judge(predicted(PageSize::K4, 16384), &signs, ADDR, 64 * MIB), Verdict::Differs(expected));
+        let expected = Seen {
+            page: Some(PageSize::M2),
+            entries: 32,
+        };
+        assert_eq!(
+            judge(predicted(PageSize::M2, 32), &signs, ADDR, 64 * MIB),
+            Verdict::Same(expected)
+        );
+        assert_eq!(
+            judge(predicted(PageSize::K4, 16384), &signs, ADDR, 64 * MIB),
+            Verdict::Differs(expected)
+        );
         // One entry: every page that is long enough makes one.
-        let one = Seen { page: None, entries: 1 };
-        assert_eq!(judge(predicted(PageSize::M2, 1), &[table(8, false)], ADDR, 2 * MIB), Verdict::Same(one));
+        let one = Seen {
+            page: None,
+            entries: 1,
+        };
+        assert_eq!(
+            judge(
+                predicted(PageSize::M2, 1),
+                &[table(8, false)],
+                ADDR,
+                2 * MIB
+            ),
+            Verdict::Same(one)
+        );
         // A table whose length no page size gives is never as predicted.
-        let odd = Seen { page: None, entries: 31 };
-        assert_eq!(judge(predicted(PageSize::M2, 32), &[table(31 * 8, false)], ADDR, 64 * MIB), Verdict::Differs(odd));
+        let odd = Seen {
+            page: None,
+            entries: 31,
+        };
+        assert_eq!(
+            judge(
+                predicted(PageSize::M2, 32),
+                &[table(31 * 8, false)],
+                ADDR,
+                64 * MIB
+            ),
+            Verdict::Differs(odd)
+        );
     }
 
     #[test]
     fn the_vendor_s_driver_names_the_range() {
         let range = |start, len| Sign::Line(DebugLine::Range { start, len });
         let pages = |page, entries| Sign::Line(DebugLine::Pages { page, entries });
-        let table = Sign::Line(DebugLine::Table { bytes: 8 * 32, contiguous: false });
+        let table = Sign::Line(DebugLine::Table {
+            bytes: 8 * 32,
+            contiguous: false,
+        });
         let queue = pages(4096, 1);
-        let signs = [queue, range(ADDR, 64 * MIB), pages(2 << 20, 32), table, queue];
-        let expected = Seen { page: Some(PageSize::M2), entries: 32 };
-        assert_eq!(judge(predicted(PageSize::M2, 32), &signs, ADDR, 64 * MIB), Verdict::Same(expected));
+        let signs = [
+            queue,
+            range(ADDR, 64 * MIB),
+            pages(2 << 20, 32),
+            table,
+            queue,
+        ];
+        let expected = Seen {
+            page: Some(PageSize::M2),
+            entries: 32,
+        };
+        assert_eq!(
+            judge(predicted(PageSize::M2, 32), &signs, ADDR, 64 * MIB),
+            Verdict::Same(expected)
+        );
         // Somebody else's MR.
         let signs = [range(ADDR + 4096, 64 * MIB), pages(4096, 7), table];
-        assert_eq!(judge(predicted(PageSize::M2, 32), &signs, ADDR, 64 * MIB), Verdict::NotSeen);
+        assert_eq!(
+            judge(predicted(PageSize::M2, 32), &signs, ADDR, 64 * MIB),
+            Verdict::NotSeen
+        );
     }
 }

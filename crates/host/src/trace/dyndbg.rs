@@ -17,10 +17,18 @@ use crate::ledger::Owner;
 use crate::root::Root;
 
 /// Where dynamic debug is controlled: in debugfs, or without it (Linux 5.7).
-const PLACES: [&str; 2] = ["/sys/kernel/debug/dynamic_debug/control", "/proc/dynamic_debug/control"];
+const PLACES: [&str; 2] = [
+    "/sys/kernel/debug/dynamic_debug/control",
+    "/proc/dynamic_debug/control",
+];
 /// The driver, and how the lines begin that tell of MRs (its own texts, with conversions of printf).
 const MODULE: &str = "erdma";
-const LINES: [&str; 4] = ["create_mtt, size:", "create_pbl, size:", "start:0x", "page_size:%"];
+const LINES: [&str; 4] = [
+    "create_mtt, size:",
+    "create_pbl, size:",
+    "start:0x",
+    "page_size:%",
+];
 
 /// Debug lines being watched.
 #[derive(Debug)]
@@ -39,12 +47,18 @@ struct State {
 }
 
 impl DebugLines {
-    pub(super) fn on(root: &Root, device: &str, cancel: &dyn Fn() -> bool) -> Result<Self, TraceError> {
+    pub(super) fn on(
+        root: &Root,
+        device: &str,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<Self, TraceError> {
         let (path, control) = control(root)?;
         let lines = lines(&control);
         if lines.is_empty() {
             return Err(TraceError::Missing {
-                what: format!("the driver {MODULE} has no debug lines about MRs (the one in Linux 6.1 has none), or is not loaded"),
+                what: format!(
+                    "the driver {MODULE} has no debug lines about MRs (the one in Linux 6.1 has none), or is not loaded"
+                ),
             });
         }
         let log = Log::open(root)?;
@@ -70,7 +84,10 @@ impl DebugLines {
             own.on.push(place.clone());
             if !is_on && let Err(error) = switch(root, path, &place, "+p") {
                 // Dropping it would wait for the lock.
-                own.state.get_mut().unwrap_or_else(PoisonError::into_inner).off = true;
+                own.state
+                    .get_mut()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .off = true;
                 for place in &own.on {
                     take_back(root, &mut notes, owner, place)?;
                 }
@@ -93,7 +110,12 @@ impl DebugLines {
                 continue;
             };
             if device.is_none_or(|device| device == self.device) {
-                state.watched.signs.entry(mr).or_default().push(Sign::Line(said));
+                state
+                    .watched
+                    .signs
+                    .entry(mr)
+                    .or_default()
+                    .push(Sign::Line(said));
             }
         }
     }
@@ -139,14 +161,21 @@ impl State {
                 lines
             }
             Err(error) => {
-                self.watched.trouble.get_or_insert(format!("/dev/kmsg: {error}"));
+                self.watched
+                    .trouble
+                    .get_or_insert(format!("/dev/kmsg: {error}"));
                 Vec::new()
             }
         }
     }
 }
 
-fn take_back(root: &Root, notes: &mut Notes<'_>, owner: Owner, place: &Place) -> Result<(), TraceError> {
+fn take_back(
+    root: &Root,
+    notes: &mut Notes<'_>,
+    owner: Owner,
+    place: &Place,
+) -> Result<(), TraceError> {
     let held = Held::Line(place.clone());
     off(root, place, notes.wanted_by_another(owner, &held))?;
     notes.remove(owner, &held)?;
@@ -229,9 +258,15 @@ mod tests {
             x.c:1 [erdma]get =_ \"page_size:%u, page_offset:%u, mtt_nents:%u\\012\"\n\
             x.c:2 [erdma]get =_ \"top mtt: level:%d\\012\"\n\
             x.c:3 [other]get =_ \"create_mtt, size:%lu\\012\"\n";
-        let place = |file: &str, line| Place { file: file.to_owned(), line };
+        let place = |file: &str, line| Place {
+            file: file.to_owned(),
+            line,
+        };
         let expected = vec![
-            (place("drivers/infiniband/hw/erdma/erdma_verbs.c", 735), false),
+            (
+                place("drivers/infiniband/hw/erdma/erdma_verbs.c", 735),
+                false,
+            ),
             (place("/root/drv/erdma verbs.c", 912), true),
             (place("x.c", 1), false),
         ];

@@ -95,7 +95,9 @@ impl<'a> Notes<'a> {
         let same = |(_, h): &&Entry| h == held;
         let own = |(o, _): &&Entry| *o == owner;
         let others = self.entries.iter().filter(same).filter(|e| !own(e));
-        others.into_iter().any(|(other, _)| other.is_alive(self.root))
+        others
+            .into_iter()
+            .any(|(other, _)| other.is_alive(self.root))
             || self.entries.iter().filter(same).filter(own).count() > 1
     }
 
@@ -112,7 +114,9 @@ impl<'a> Notes<'a> {
                 }
             };
         }
-        self.root.replace(PATH, &text).map_err(LedgerError::file(PATH))
+        self.root
+            .replace(PATH, &text)
+            .map_err(LedgerError::file(PATH))
     }
 }
 

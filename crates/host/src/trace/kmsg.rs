@@ -20,7 +20,8 @@ pub(super) struct Log(File);
 impl Log {
     pub(super) fn open(root: &Root) -> Result<Self, TraceError> {
         let mut file = root.open_stream(PATH).map_err(TraceError::refused(PATH))?;
-        file.seek(SeekFrom::End(0)).map_err(TraceError::refused(PATH))?;
+        file.seek(SeekFrom::End(0))
+            .map_err(TraceError::refused(PATH))?;
         Ok(Self(file))
     }
 
@@ -34,11 +35,15 @@ impl Log {
                 Ok(n) => {
                     let text = String::from_utf8_lossy(&bytes[..n]);
                     let records = text.lines().filter(|line| !line.starts_with(' '));
-                    lines.extend(records.filter_map(|line| Some(line.split_once(';')?.1.to_owned())));
+                    lines.extend(
+                        records.filter_map(|line| Some(line.split_once(';')?.1.to_owned())),
+                    );
                 }
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => lost += 1,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok((lines, lost)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok((lines, lost));
+                }
                 Err(error) => return Err(error),
             }
         }

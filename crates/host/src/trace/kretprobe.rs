@@ -185,16 +185,20 @@ fn place(root: &Root) -> Result<&'static str, TraceError> {
 fn switch_on(root: &Root, dir: &str, name: &str) -> Result<File, TraceError> {
     let events = format!("{dir}/kprobe_events");
     let probe = format!("r:{name}/{EVENT} {HELPER} page=$retval:x64\n");
-    root.append(&events, &probe).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => TraceError::Missing {
-            what: format!("the kernel has no {HELPER} (before Linux 5.2, or no RDMA driver is loaded)"),
-        },
-        _ => TraceError::refused(&events)(error),
-    })?;
+    root.append(&events, &probe)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => TraceError::Missing {
+                what: format!(
+                    "the kernel has no {HELPER} (before Linux 5.2, or no RDMA driver is loaded)"
+                ),
+            },
+            _ => TraceError::refused(&events)(error),
+        })?;
     let own = instance(dir, name);
     root.make_folder(&own).map_err(TraceError::refused(&own))?;
     let enable = format!("{own}/events/{name}/{EVENT}/enable");
-    root.write(&enable, "1").map_err(TraceError::refused(&enable))?;
+    root.write(&enable, "1")
+        .map_err(TraceError::refused(&enable))?;
     let pipe = format!("{own}/trace_pipe");
     root.open_stream(&pipe).map_err(TraceError::refused(&pipe))
 }

@@ -107,7 +107,12 @@ impl Watch {
     ///
     /// # Errors
     /// See [`TraceError`]. Everything is as it was then.
-    pub fn on(root: &Root, how: How, device: &str, cancel: &dyn Fn() -> bool) -> Result<Self, TraceError> {
+    pub fn on(
+        root: &Root,
+        how: How,
+        device: &str,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<Self, TraceError> {
         let kind = match how {
             How::Kretprobe => Kind::Probe(Kretprobe::on(root, cancel)?),
             How::DebugLines => Kind::Lines(DebugLines::on(root, device, cancel)?),

@@ -65,7 +65,10 @@ impl Reader {
             let value = said.rsplit_once("page=0x").map(|(_, hex)| hex.trim());
             let value = value.and_then(|hex| u64::from_str_radix(hex, 16).ok());
             if let (Some(mr), Some(value)) = (mr, value) {
-                self.signs.entry(*mr).or_default().push(Sign::Returned(value));
+                self.signs
+                    .entry(*mr)
+                    .or_default()
+                    .push(Sign::Returned(value));
             }
         }
     }

@@ -34,7 +34,9 @@ impl Host {
         tree.file("/proc/41/stat", &stat(41, 1000));
         tree.file("/run/nothing", "");
         let plain = tree.root();
-        let root = tree.root().after_write(move |path, value| kernel(&plain, path, value));
+        let root = tree
+            .root()
+            .after_write(move |path, value| kernel(&plain, path, value));
         Self { tree, root }
     }
 
@@ -48,15 +50,26 @@ impl Host {
 
     /// The kernel says something in the middle of a call.
     fn says(&self, line: &str) {
-        append(self.tree.root().path("/dev/kmsg"), &format!("7,2,2,-;{line}\n SUBSYSTEM=infiniband\n"));
+        append(
+            self.tree.root().path("/dev/kmsg"),
+            &format!("7,2,2,-;{line}\n SUBSYSTEM=infiniband\n"),
+        );
     }
 
     /// The helper returns in this thread.
     fn returns(&self, bytes: u64) {
         for name in self.instances().iter().filter(|name| *name != "theirs") {
-            let pipe = self.tree.root().path(&format!("{TRACING}/instances/{name}/trace_pipe"));
+            let pipe = self
+                .tree
+                .root()
+                .path(&format!("{TRACING}/instances/{name}/trace_pipe"));
             let head = head();
-            append(pipe, &format!("{head}: hugemr_page: (a+0x1/0x2 <- ib_umem_find_best_pgsz) page={bytes:#x}\n"));
+            append(
+                pipe,
+                &format!(
+                    "{head}: hugemr_page: (a+0x1/0x2 <- ib_umem_find_best_pgsz) page={bytes:#x}\n"
+                ),
+            );
         }
     }
 
@@ -102,7 +115,11 @@ fn kernel(root: &Root, path: &str, value: &str) {
     let instance = path.strip_prefix(&format!("{TRACING}/instances/"));
     match (instance, value) {
         (Some(name), "mkdir") => {
-            for leaf in ["trace_pipe", "trace_marker", &format!("events/{name}/hugemr_page/enable")] {
+            for leaf in [
+                "trace_pipe",
+                "trace_marker",
+                &format!("events/{name}/hugemr_page/enable"),
+            ] {
                 file(&format!("{path}/{leaf}"), "");
             }
         }
@@ -112,27 +129,44 @@ fn kernel(root: &Root, path: &str, value: &str) {
         }
         (Some(rest), mark) if rest.ends_with("trace_marker") => {
             let pipe = path.replace("trace_marker", "trace_pipe");
-            append(root.path(&pipe), &format!("{}: tracing_mark_write: {mark}", head()));
+            append(
+                root.path(&pipe),
+                &format!("{}: tracing_mark_write: {mark}", head()),
+            );
         }
         _ if path.ends_with("kprobe_events") => {
             let text = root.read(path).unwrap();
-            let gone: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("-:")).collect();
+            let gone: Vec<&str> = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("-:"))
+                .collect();
             let stays = |line: &&str| {
-                let name = line.split_once(':').and_then(|(_, rest)| rest.split(' ').next());
+                let name = line
+                    .split_once(':')
+                    .and_then(|(_, rest)| rest.split(' ').next());
                 !line.starts_with('-') && !name.is_some_and(|name| gone.contains(&name))
             };
-            let kept: String = text.lines().filter(stays).map(|line| format!("{line}\n")).collect();
+            let kept: String = text
+                .lines()
+                .filter(stays)
+                .map(|line| format!("{line}\n"))
+                .collect();
             file(path, &kept);
         }
         _ if path == CONTROL => {
             let text = root.read(path).unwrap();
             let text = text.strip_suffix(value).unwrap_or(&text);
             let words: Vec<&str> = value.split_whitespace().collect();
-            let &["module", "erdma", "file", source, "line", number, flag] = words.as_slice() else {
+            let &["module", "erdma", "file", source, "line", number, flag] = words.as_slice()
+            else {
                 panic!("{value}");
             };
             let place = format!("{}:{number} ", source.trim_matches('"'));
-            let (old, new) = if flag == "+p" { (" =_ ", " =p ") } else { (" =p ", " =_ ") };
+            let (old, new) = if flag == "+p" {
+                (" =_ ", " =p ")
+            } else {
+                (" =p ", " =_ ")
+            };
             let switch = |line: &str| match line.starts_with(&place) {
                 true => line.replace(old, new),
                 false => line.to_owned(),
@@ -146,7 +180,12 @@ fn kernel(root: &Root, path: &str, value: &str) {
 
 fn chunk(index: u64) -> Chunk {
     let len = NonZeroU64::MIN.get() << 26;
-    Chunk { index, offset: index * len, len, page: PageSize::M2 }
+    Chunk {
+        index,
+        offset: index * len,
+        len,
+        page: PageSize::M2,
+    }
 }
 
 #[test]
@@ -154,8 +193,14 @@ fn two_threads_are_told_apart_by_the_probe() {
     let host = Host::new();
     let watch = Watch::on(&host.root, How::Kretprobe, "erdma_0", &|| false).unwrap();
     assert!(!watch.wants_one_thread());
-    assert!(host.text(&format!("{TRACING}/kprobe_events")).starts_with(STRANGER));
-    assert!(matches!(look(&host.root).unwrap().as_slice(), [(_, Held::Probe(_))]));
+    assert!(
+        host.text(&format!("{TRACING}/kprobe_events"))
+            .starts_with(STRANGER)
+    );
+    assert!(matches!(
+        look(&host.root).unwrap().as_slice(),
+        [(_, Held::Probe(_))]
+    ));
     host.returns(1 << 12);
     watch.before(&chunk(0));
     std::thread::scope(|scope| {
@@ -169,7 +214,10 @@ fn two_threads_are_told_apart_by_the_probe() {
     host.returns(2 << 20);
     watch.after(&chunk(0));
     let seen = watch.finish();
-    let expected = [(0, vec![Sign::Returned(2 << 20)]), (1, vec![Sign::Returned(1 << 30)])];
+    let expected = [
+        (0, vec![Sign::Returned(2 << 20)]),
+        (1, vec![Sign::Returned(1 << 30)]),
+    ];
     assert_eq!(seen.signs, BTreeMap::from(expected));
     assert!(seen.left.is_none() && seen.trouble.is_none(), "{seen:?}");
     host.is_as_found();
@@ -187,7 +235,10 @@ fn debug_lines_are_switched_on_and_off_and_those_that_were_on_stay() {
     host.says("erdma_0: create_mtt, size:32, force cont:0");
     watch.after(&chunk(7));
     let seen = watch.finish();
-    let table = DebugLine::Table { bytes: 32, contiguous: false };
+    let table = DebugLine::Table {
+        bytes: 32,
+        contiguous: false,
+    };
     assert_eq!(seen.signs, BTreeMap::from([(7, vec![Sign::Line(table)])]));
     host.is_as_found();
 }
@@ -231,7 +282,11 @@ fn a_line_stays_on_until_the_last_of_two_has_ended() {
 fn what_is_missing_is_one_line() {
     let host = Host::new();
     let remove = |path: &str| fs::remove_file(host.tree.root().path(path)).unwrap();
-    let why = |how| Watch::on(&host.root, how, "erdma_0", &|| false).unwrap_err().to_string();
+    let why = |how| {
+        Watch::on(&host.root, how, "erdma_0", &|| false)
+            .unwrap_err()
+            .to_string()
+    };
     remove(&format!("{TRACING}/kprobe_events"));
     assert!(why(How::Kretprobe).contains("CONFIG_KPROBE_EVENTS"));
     remove(&format!("{TRACING}/trace"));
