@@ -2,6 +2,7 @@
 //! decided in `request`.
 
 mod doctor;
+mod node;
 mod prove;
 
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use hugemr_core::size::{Bytes, PageSize};
 use hugemr_core::version::{BundleVersion, KernelVersion};
 
 pub(crate) use doctor::{DoctorCommand, InspectCommand};
+pub(crate) use node::NodeArgs;
 pub(crate) use prove::ProveBy;
 
 /// Registers as much memory as a host has as RDMA memory regions, on devices whose translation table is small.
@@ -119,6 +121,8 @@ pub(crate) struct RegisterCommand {
     /// What the MRs allow: a list of local-write, remote-read, remote-write, remote-atomic, relaxed-ordering
     #[arg(long, value_name = "LIST", value_parser = parse_access, default_value = "local-write,remote-read,remote-write")]
     pub(crate) access: Access,
+    #[command(flatten)]
+    pub(crate) nodes: NodeArgs,
 }
 
 /// What is asked for, of `plan` and `register` alike.

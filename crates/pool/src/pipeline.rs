@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use hugemr_core::backend::{Access, Backing, RegBackend};
 use hugemr_core::chunks::Chunk;
+use hugemr_core::host::Node;
 use hugemr_core::layout::{self, Layout, PhysRun, Rules};
+use hugemr_core::place::{Place, Stretch};
 use hugemr_core::plan::{Pages, Plan};
 use hugemr_core::registrar::{
     CancelToken, Gate, GateError, Options, Progress, RegisterCause, Registration,
@@ -44,6 +46,21 @@ pub(crate) struct Job<'a> {
     pub(crate) page_cap: PageSizes,
     pub(crate) checked: bool,
     pub(crate) watch: Option<&'a Watch>,
+    /// Where the chunks lie, and the CPUs of the nodes there are.
+    pub(crate) places: &'a [Stretch],
+    pub(crate) nodes: &'a [Node],
+}
+
+impl Job<'_> {
+    /// The CPUs near a chunk; none where it may lie anywhere.
+    fn cpus(&self, chunk: &Chunk) -> &[u32] {
+        let has = |s: &&Stretch| (s.offset..s.offset + s.len).contains(&chunk.offset);
+        let Some(Place::On(node)) = self.places.iter().find(has).map(|s| &s.place) else {
+            return &[];
+        };
+        let node = self.nodes.iter().find(|n| n.id == *node);
+        node.map_or(&[], |node| &node.cpus)
+    }
 }
 
 /// What the populating thread and the registering ones share.
@@ -176,6 +193,7 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
                 layout: shared
                     .layout
                     .map_or(LayoutProof::Read, LayoutProof::NotRead),
+                places: Vec::new(),
                 pages: None,
                 road: shared.road.unwrap_or(job.road),
                 threads: job.threads.get(),
@@ -292,6 +310,7 @@ fn one(
         .road(job.road)
         .progress(&mut progress)
         .cancel(&cancelled)
+        .on_cpus(job.cpus(chunk).to_vec())
         .range(&*job.memory, chunk.offset, chunk.len)
         .map_err(|error| (Step::Populate, Cause::Populate(error)))?;
     if look.took.is_none() {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hugemr_core::layout::Prediction;
+use hugemr_core::place::Stretch;
 use hugemr_core::size::PageSize;
 use hugemr_host::populate::Road;
 
@@ -37,6 +38,8 @@ pub struct Report {
     pub mrs: Vec<MrReport>,
     /// Whether the predictions are there.
     pub layout: LayoutProof,
+    /// Where the chunks were placed: one stretch at least for each segment of the plan.
+    pub places: Vec<Stretch>,
     /// What the kernel was seen to make of the MRs, where that was asked for.
     pub pages: Option<PageProof>,
     /// How pages were made real.

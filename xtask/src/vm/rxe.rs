@@ -14,7 +14,7 @@ const SCRIPT: &str = concat!(
 );
 
 /// `?` in front: a module that some kernels have built in or no longer need.
-const MODULES: &[&str] = &[
+pub(super) const MODULES: &[&str] = &[
     "dummy",
     "?crc32_generic",
     "ib_uverbs",
