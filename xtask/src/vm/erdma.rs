@@ -48,7 +48,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "erdma-hugemr",
-        script: script!("hugemr.sh"),
+        script: script!("hugemr.sh", "hugemr-nobody.sh"),
         entries: "3000000",
         memory_mib: 4096,
         append: "hugepagesz=1G hugepages=1 huge2m=320",

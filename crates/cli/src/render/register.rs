@@ -404,3 +404,135 @@ pub(crate) fn seconds(took: Duration) -> String {
         _ => format!("{:.2} s", took.as_secs_f64()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugemr_core::backend::{Lkey, MrHandle, RegisteredMr, Rkey};
+    use hugemr_core::chunks::Chunk;
+    use hugemr_core::layout::Prediction;
+    use hugemr_core::prove::{How, Seen as InKernel};
+    use hugemr_core::size::GIB;
+    use hugemr_host::populate::Road;
+
+    const MRS: u32 = 14;
+
+    fn mr(index: u32) -> Mr {
+        let offset = u64::from(index) * 64 * GIB;
+        Mr {
+            chunk: Chunk {
+                index: index.into(),
+                offset,
+                len: 64 * GIB,
+                page: PageSize::M2,
+            },
+            addr: 0x7e00_0000_0000 + offset,
+            mr: RegisteredMr {
+                handle: MrHandle(index.into()),
+                lkey: Lkey((index + 1) << 8),
+                rkey: Rkey((index + 1) << 8),
+            },
+        }
+    }
+
+    /// 896 GiB on a real device, the kernel watched; `odd` is what it was seen to make of the last MR.
+    fn seen(odd: Verdict) -> Seen {
+        let same = Verdict::Same(InKernel {
+            page: Some(PageSize::M2),
+            entries: 32_768,
+        });
+        let predicted = Some(Prediction {
+            page: PageSize::M2,
+            entries: 32_768,
+            level: 2,
+            wire_len: 64 * GIB,
+            refused: None,
+        });
+        let mut verdicts = vec![same; MRS as usize];
+        verdicts[MRS as usize - 1] = odd;
+        let row = |i: u32| Row {
+            mr: mr(i),
+            predicted,
+            arrived: None,
+            seen: Some(verdicts[i as usize]),
+        };
+        Seen {
+            device: "erdma_0".to_owned(),
+            bytes: 896 * GIB,
+            rows: (0..MRS).map(row).collect(),
+            entries: Some((458_752, "seen by kretprobe")),
+            proved: Proved::Yes(
+                Proof {
+                    mrs: 14,
+                    borders: 13,
+                    bytes: 3456,
+                },
+                Duration::from_millis(200),
+            ),
+            report: Some(Report {
+                reserved: Vec::new(),
+                reserve: Some(Duration::from_millis(41_800)),
+                mrs: Vec::new(),
+                layout: LayoutProof::Read,
+                places: Vec::new(),
+                pages: Some(PageProof::Watched {
+                    how: How::Kretprobe,
+                    mrs: verdicts.clone(),
+                    lost: 0,
+                    trouble: None,
+                    left: None,
+                }),
+                road: Road::PopulateWrite,
+                threads: 64,
+                populate: Duration::from_millis(8100),
+                register: Duration::from_secs(3),
+            }),
+            took: Duration::from_secs(51),
+            why_short: None,
+            reserved: None,
+            as_planned: true,
+        }
+    }
+
+    #[test]
+    fn the_screen_of_a_registration_whose_page_sizes_were_seen() {
+        let same = Verdict::Same(InKernel {
+            page: Some(PageSize::M2),
+            entries: 32_768,
+        });
+        snapbox::assert_data_eq!(
+            registered(&seen(same), false),
+            snapbox::str![[r#"
+registered 896 GiB on erdma_0: 14 MRs, page size 2 MiB, 458,752 entries (seen by kretprobe)
+  MR  address         length  lkey/rkey              page   entries  predicted      seen
+  0   0x7e0000000000  64 GiB  0x00000100/0x00000100  2 MiB  32,768   2 MiB, 32,768  2 MiB, 32,768
+  13  0x7ed000000000  64 GiB  0x00000e00/0x00000e00  2 MiB  32,768   2 MiB, 32,768  2 MiB, 32,768
+  (12 more: --all)
+page size proved by kretprobe: 14 of 14 as predicted
+proved: RDMA write and read at both ends of 14 MRs and across 13 borders, 200 ms
+  time reserve 41.80 s, populate 8.10 s, register 3.00 s (overlapped), total 51.00 s; 64 threads
+"#]]
+        );
+    }
+
+    #[test]
+    fn the_screen_of_one_that_is_not_as_predicted() {
+        let odd = Verdict::Differs(InKernel {
+            page: Some(PageSize::K4),
+            entries: 16_777_216,
+        });
+        snapbox::assert_data_eq!(
+            registered(&seen(odd), false),
+            snapbox::str![[r#"
+registered 896 GiB on erdma_0: 14 MRs, page size 4 KiB and 2 MiB, 458,752 entries (seen by kretprobe)
+  MR  address         length  lkey/rkey              page   entries     predicted      seen
+  0   0x7e0000000000  64 GiB  0x00000100/0x00000100  2 MiB  32,768      2 MiB, 32,768  2 MiB, 32,768
+  13  0x7ed000000000  64 GiB  0x00000e00/0x00000e00  4 KiB  16,777,216  2 MiB, 32,768  4 KiB, 16,777,216  DIFFERS
+  (12 more: --all)
+PAGE SIZE NOT AS PREDICTED: 1 of 14 MRs, seen by kretprobe (--all)
+proved: RDMA write and read at both ends of 14 MRs and across 13 borders, 200 ms
+  time reserve 41.80 s, populate 8.10 s, register 3.00 s (overlapped), total 51.00 s; 64 threads
+"#]]
+        );
+    }
+}
