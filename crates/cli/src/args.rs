@@ -2,6 +2,8 @@
 //! decided in `request`.
 
 mod doctor;
+mod node;
+mod prove;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -15,6 +17,8 @@ use hugemr_core::size::{Bytes, PageSize};
 use hugemr_core::version::{BundleVersion, KernelVersion};
 
 pub(crate) use doctor::{DoctorCommand, InspectCommand};
+pub(crate) use node::NodeArgs;
+pub(crate) use prove::ProveBy;
 
 /// Registers as much memory as a host has as RDMA memory regions, on devices whose translation table is small.
 #[derive(Debug, Parser)]
@@ -94,6 +98,9 @@ pub(crate) struct RegisterCommand {
     /// so, and the exit status stays 0 (1 with --strict)
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Prove the page size of each MR by what the kernel is seen to do: predicted against seen (needs root)
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
+    pub(crate) prove: Option<ProveBy>,
     /// Skip the refusal of the plan and show what the device answers
     #[arg(long)]
     pub(crate) force: bool,
@@ -115,6 +122,8 @@ pub(crate) struct RegisterCommand {
     /// What the MRs allow: a list of local-write, remote-read, remote-write, remote-atomic, relaxed-ordering
     #[arg(long, value_name = "LIST", value_parser = parse_access, default_value = "local-write,remote-read,remote-write")]
     pub(crate) access: Access,
+    #[command(flatten)]
+    pub(crate) nodes: NodeArgs,
 }
 
 /// What is asked for, of `plan` and `register` alike.

@@ -22,7 +22,9 @@ pub mod inspect;
 pub mod key_table;
 pub mod layout;
 pub mod learn;
+pub mod place;
 pub mod plan;
+pub mod prove;
 pub mod quirk;
 #[allow(unsafe_code)]
 pub mod registrar;

@@ -7,6 +7,7 @@ mod doctor;
 mod facts;
 mod inspect;
 mod plan;
+mod prove;
 mod register;
 mod reserve;
 mod walk;
