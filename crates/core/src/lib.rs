@@ -23,6 +23,7 @@ pub mod key_table;
 pub mod layout;
 pub mod learn;
 pub mod plan;
+pub mod probe;
 pub mod quirk;
 #[allow(unsafe_code)]
 pub mod registrar;
