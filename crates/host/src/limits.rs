@@ -208,10 +208,15 @@ impl Limits {
         record
     }
 
+    /// The latest record that fits.
     fn place(&self, now: &Identity) -> Option<usize> {
-        self.records.iter().position(|record| {
+        let fits = |record: &Record| {
             record.identity.device == now.device && record.identity.changes(now).is_empty()
-        })
+        };
+        let all = self.records.iter().enumerate();
+        all.filter(|(_, record)| fits(record))
+            .max_by_key(|(_, record)| record.seconds)
+            .map(|(place, _)| place)
     }
 }
 

@@ -54,7 +54,7 @@ pub struct Options<'a> {
     pub count: Option<u64>,
     /// Asked before each registration.
     pub stop: &'a dyn Fn() -> Option<Stop>,
-    /// What others hold at this moment. Asked around each registration.
+    /// What others hold at this moment. Asked around the registrations that confirm the size of the table.
     pub others: &'a dyn Fn() -> Used,
     /// Told after each registration.
     pub progress: &'a dyn Fn(Progress),

@@ -42,8 +42,8 @@ pub(super) struct Run<'a, B: RegBackend + Clone, M: Backing> {
 /// An answer to one registration.
 enum Said {
     Yes,
-    /// The table is full, as it seems; what others held around the refusal.
-    Full(Option<u64>),
+    /// The table is full, as it seems.
+    Full,
     /// The MR has too many entries, whatever is in the table.
     TooMany,
 }
@@ -167,30 +167,27 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
         if !self.fits(size)? {
             return Ok(None);
         }
-        let others = if one_more {
-            self.pop();
-            match self.attempt(size + 1)? {
-                Said::Full(others) => others,
-                Said::Yes | Said::TooMany => return Ok(None),
-            }
-        } else {
-            match self.attempt(1)? {
-                Said::Full(others) => others,
-                Said::Yes | Said::TooMany => return Ok(None),
-            }
-        };
         if one_more {
-            if !self.fits(size)? {
-                return Ok(None);
-            }
-        } else if self.count_is_the_limit() {
-            return Ok(Some(End::MrCount(self.count_held())));
-        } else {
             self.pop();
-            if !self.fits(size)? {
-                return Ok(None);
-            }
         }
+        let before = (self.options.others)();
+        let said = self.attempt(if one_more { size + 1 } else { 1 })?;
+        let others = most(before, (self.options.others)());
+        if !matches!(said, Said::Full) {
+            return Ok(None);
+        }
+        if !one_more {
+            if self.count_is_the_limit() {
+                return Ok(Some(End::MrCount(self.count_held())));
+            }
+            self.pop();
+        }
+        let before = (self.options.others)().entries.0;
+        if !self.fits(size)? {
+            return Ok(None);
+        }
+        let least = before.min((self.options.others)().entries.0);
+        self.low = self.low.max(self.entries.saturating_add(least));
         self.high = others.and_then(|others| self.entries.checked_add(others));
         Ok(Some(End::Full))
     }
@@ -274,7 +271,7 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
             return (held, None);
         }
         let again = self.fits(1) == Ok(true);
-        let no_more = matches!(self.attempt(1), Ok(Said::Full(_)) | Err(End::MrCount(_)));
+        let no_more = matches!(self.attempt(1), Ok(Said::Full) | Err(End::MrCount(_)));
         let others = (self.options.others)().mrs;
         let high = others.1.filter(|_| again && no_more);
         (
@@ -295,7 +292,6 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
     fn attempt(&mut self, size: u64) -> Result<Said, End> {
         let mut again = AGAIN;
         loop {
-            let before = (self.options.others)();
             let errno =
                 match self.register(self.small, size * PageSize::K4.bytes(), PageSize::K4)? {
                     Ok(registration) => {
@@ -304,17 +300,16 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
                         self.single.0 = self.single.0.max(size);
                         self.most.0 = self.most.0.max(self.entries);
                         self.most.1 = self.most.1.max(self.held.len() as u64);
-                        let others = before.entries.0.min((self.options.others)().entries.0);
-                        self.low = self.low.max(self.entries.saturating_add(others));
+                        // Others can only add to that.
+                        self.low = self.low.max(self.entries);
                         self.tell();
                         return Ok(Said::Yes);
                     }
                     Err(errno) => errno,
                 };
             self.tell();
-            let after = (self.options.others)();
             if errno == self.dialect.over_budget {
-                return Ok(Said::Full(most(before, after)));
+                return Ok(Said::Full);
             }
             if errno == self.dialect.over_mr_count {
                 return Err(End::MrCount(self.count_held()));
