@@ -1,6 +1,8 @@
 //! From `--device` to a device: the only module that names a backend.
 
 pub(crate) mod doctor;
+mod identity;
+pub(crate) mod probe;
 pub(crate) mod stated;
 
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use hugemr_core::device::Device;
 use hugemr_core::fact::{Kind, Limit, Source};
 use hugemr_core::host::Host;
 use hugemr_core::layout::PhysRun;
+use hugemr_core::limits::Identity;
 use hugemr_core::size::PageSize;
 use hugemr_sim::{Outcome, Overrides, SimDevice, SimMemory};
 use hugemr_verbs::{OpenOptions, VerbsBackend};
@@ -35,7 +38,15 @@ impl Opened {
     pub(crate) fn device(&self) -> Device {
         match self {
             Self::Simulated(device) => device.device().clone(),
-            Self::Real(device) => device.device().clone(),
+            Self::Real(device) => with_others(device),
+        }
+    }
+
+    /// The device and the software that drives it.
+    pub(crate) fn identity(&self) -> Identity {
+        match self {
+            Self::Simulated(device) => identity::simulated(device),
+            Self::Real(device) => identity::real(device),
         }
     }
 
@@ -53,6 +64,15 @@ impl Opened {
             Self::Simulated(device) => Some(device),
             Self::Real(_) => None,
         }
+    }
+}
+
+/// The device's limits, with what the kernel tells of the MRs of others.
+fn with_others(backend: &VerbsBackend) -> Device {
+    let device = backend.device();
+    Device {
+        used: crate::host::used_by_others(&device.name),
+        ..device.clone()
     }
 }
 

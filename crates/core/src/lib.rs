@@ -24,6 +24,7 @@ pub mod layout;
 pub mod learn;
 pub mod limits;
 pub mod plan;
+pub mod prior;
 pub mod probe;
 pub mod quirk;
 #[allow(unsafe_code)]
