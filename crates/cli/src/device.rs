@@ -291,3 +291,23 @@ pub(crate) fn refused_page(opened: &Opened) -> Option<PageSize> {
             .page,
     )
 }
+
+/// Entries of the MRs that a simulated device held when it refused one for want of entries, and with that one.
+pub(crate) fn refused_level(opened: &Opened) -> Option<(u64, u64)> {
+    let device = opened.simulated()?;
+    let log = device.log();
+    let state = device.state();
+    // A log that has lost its beginning tells no sum.
+    if log.len() as u64 != state.registered + state.refused {
+        return None;
+    }
+    let at = log.iter().rposition(|event| {
+        event.arrival.is_some() && matches!(event.outcome, Outcome::Refused { .. })
+    })?;
+    let entries = |event: &hugemr_sim::RegEvent| event.arrival.map_or(0, |arrival| arrival.entries);
+    let held = log[..at]
+        .iter()
+        .filter(|event| matches!(event.outcome, Outcome::Registered(_)));
+    let fitted: u64 = held.map(entries).sum();
+    Some((fitted, fitted + entries(&log[at])))
+}

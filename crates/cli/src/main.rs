@@ -10,6 +10,7 @@ mod device;
 mod exit;
 mod host;
 mod json;
+mod learned;
 mod limits;
 mod notes;
 mod progress;

@@ -30,9 +30,10 @@ pub(crate) struct ProbeCommand {
     /// Stop after this time, with what is known then: 60s, 5m
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60s")]
     pub(crate) deadline: Duration,
-    /// Length of the MRs of which the table is filled; the memory behind them is 16 MiB at most
-    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
-    pub(crate) mr: Size,
+    /// Length of the MRs of which the table is filled; the memory behind them is 16 MiB at most [default: 1GiB; of a
+    /// simulated device the longest]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) mr: Option<Size>,
     /// Count the MRs that the device has, too: one registration for each
     #[arg(long)]
     pub(crate) count_mrs: bool,

@@ -60,9 +60,13 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
     if let Some(text) = pinning(command, &opened, host.memlock.as_ref()) {
         return no(&text);
     }
-    if command.mr.bytes < PageSize::K4.bytes() {
-        return Err(Failure::usage("--mr: an MR has at least 4 KiB"));
-    }
+    let mr = match &command.mr {
+        Some(size) if size.bytes < PageSize::K4.bytes() => {
+            return Err(Failure::usage("--mr: an MR has at least 4 KiB"));
+        }
+        Some(size) => size.bytes,
+        None => device::probe::usual_mr(&opened),
+    };
     let watch = Watch::start()?;
     if !command.json {
         remark(&format!(
@@ -97,8 +101,7 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
         found,
         sent,
         no_large,
-    } = device::probe::run(&opened, command.mr.bytes / 4096 * 4096, &options)
-        .map_err(Failure::system)?;
+    } = device::probe::run(&opened, mr, &options).map_err(Failure::system)?;
     let report = Report {
         device: told,
         identity: opened.identity(),

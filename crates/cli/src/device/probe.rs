@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hugemr_core::backend::{NoMemory, RegBackend};
 use hugemr_core::probe::{Found, Options, probe};
-use hugemr_core::size::{MIB, PageSize};
+use hugemr_core::size::{GIB, MIB, PageSize};
 use hugemr_host::mapping::{Kind, MapRequest, Mapping};
 use hugemr_host::root::Root;
 use hugemr_sim::SimMemory;
@@ -30,6 +30,7 @@ pub(crate) struct Probed {
 /// Probes with MRs of up to `mr` bytes.
 pub(crate) fn run(opened: &Opened, mr: u64, options: &Options<'_>) -> Result<Probed, String> {
     let backend = opened.backend();
+    let mr = mr / PageSize::K4.bytes() * PageSize::K4.bytes();
     let longest = opened.device().max_mr_size.at_most();
     match opened {
         Opened::Simulated(device) => {
@@ -76,6 +77,18 @@ pub(crate) fn run(opened: &Opened, mr: u64, options: &Options<'_>) -> Result<Pro
                 no_large,
             })
         }
+    }
+}
+
+/// Length of the MRs where nobody says one. A simulated device needs no memory for them; on a real one they are short
+/// enough for the tables of every driver, and for the kernel's list of pages (32 B each).
+pub(crate) fn usual_mr(opened: &Opened) -> u64 {
+    match opened {
+        Opened::Simulated(device) => {
+            let longest = device.device().max_mr_size.at_most();
+            longest.unwrap_or(64 * GIB).clamp(GIB, 256 * GIB)
+        }
+        Opened::Real(_) => GIB,
     }
 }
 

@@ -124,11 +124,15 @@ fn longest(longest: Longest) -> String {
 }
 
 fn large_pages(large: LargePages) -> String {
-    let (len, room) = (Bytes(large.len), Grouped(large.room));
+    let len = Bytes(large.len);
+    let room = match large.room {
+        1 => "1 entry was free".to_owned(),
+        room => format!("{} entries were free", Grouped(room)),
+    };
     if large.used {
-        format!("used: {len} fitted where {room} entries were free")
+        format!("used: {len} fitted where {room}")
     } else {
-        format!("NOT used: {len} did not fit where {room} entries were free")
+        format!("NOT used: {len} did not fit where {room}")
     }
 }
 
