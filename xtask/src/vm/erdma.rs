@@ -54,6 +54,15 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         host_checks: &[("released", agree::released)],
     },
     Scenario {
+        name: "erdma-probe",
+        script: script!("erdma-probe.sh"),
+        entries: "777777",
+        memory_mib: 1024,
+        append: "huge2m=40",
+        seconds: 400,
+        host_checks: &[("released", agree::released)],
+    },
+    Scenario {
         name: "erdma-old-rule",
         script: script!("erdma-old-rule.sh"),
         entries: "100000",
@@ -129,7 +138,7 @@ impl Scenario {
     pub(crate) fn needs_hugemr(&self) -> bool {
         matches!(
             self.name,
-            "erdma-hugemr" | "erdma-agree" | "erdma-agree-long" | "erdma-article"
+            "erdma-hugemr" | "erdma-probe" | "erdma-agree" | "erdma-agree-long" | "erdma-article"
         )
     }
 

@@ -10,7 +10,8 @@ use super::modules::Modules;
 
 const SCRIPT: &str = concat!(
     include_str!("../../guest/rxe.sh"),
-    include_str!("../../guest/hugemr.sh")
+    include_str!("../../guest/hugemr.sh"),
+    include_str!("../../guest/usage.sh")
 );
 
 /// `?` in front: a module that some kernels have built in or no longer need.
