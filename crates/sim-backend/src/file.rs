@@ -194,9 +194,11 @@ impl Profile {
     /// [`SimError::Unreadable`], or [`SimError::BadFile`] with line and key.
     pub fn read(path: &Path) -> Result<Self, SimError> {
         let shown = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|source| SimError::Unreadable {
-            path: shown.clone(),
-            source,
+        let text = hugemr_input::text(path, hugemr_input::SETTINGS).map_err(|source| {
+            SimError::Unreadable {
+                path: shown.clone(),
+                source,
+            }
         })?;
         Self::from_toml(&text, &shown)
     }
