@@ -136,8 +136,11 @@ struct Memory {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Delay {
+    #[serde(deserialize_with = "value::delay")]
     reg_us: u64,
+    #[serde(deserialize_with = "value::delay")]
     reg_us_per_gib: u64,
+    #[serde(deserialize_with = "value::delay")]
     dereg_us: u64,
 }
 

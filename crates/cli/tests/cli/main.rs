@@ -2,7 +2,10 @@
 
 mod common;
 mod contract;
+mod files;
+mod json;
 mod main_job;
+mod printed;
 mod real;
 mod replay;
 mod streams;
