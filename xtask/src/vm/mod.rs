@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 mod agree;
 mod cache;
 mod checks;
+mod collapsed;
 mod conformance;
 mod cpio;
 mod emulator;
@@ -24,8 +25,10 @@ mod layouts;
 mod mirror;
 mod module;
 mod modules;
+mod numa;
 mod options;
 mod packages;
+mod proved;
 mod qemu;
 mod rxe;
 mod sabotage;
@@ -67,9 +70,11 @@ fn perform(options: &Options) -> Result<()> {
         Task::Clean => return step("remove the cache", || cache.clean()),
         Task::Fetch => return fetch(&cache),
         Task::Rxe => run_rxe(&cache, options, &options.kernels, &mut reports)?,
+        Task::Numa => run_numa(&cache, options, &options.kernels, &mut reports)?,
         Task::Erdma => run_erdma(&cache, options, &mut reports)?,
         Task::All => {
             run_rxe(&cache, options, &[Version::V6_1], &mut reports)?;
+            run_numa(&cache, options, &[Version::V6_1], &mut reports)?;
             run_erdma(&cache, options, &mut reports)?;
         }
     }
@@ -114,6 +119,23 @@ fn run_rxe(
         let report = sabotage::run(&options.choice, &list, |choice| rxe::run(&lab, choice))?;
         println!("{}", report.table());
         reports.push((format!("rxe {}", version.label()), report));
+    }
+    Ok(())
+}
+
+fn run_numa(
+    cache: &Cache,
+    options: &Options,
+    kernels: &[Version],
+    reports: &mut Reports,
+) -> Result<()> {
+    let hugemr = hugemr(options)?;
+    for version in kernels {
+        let lab = Lab::open(cache, *version, Qemu::small(cache)?, hugemr.as_deref())?;
+        let list = checks::list(numa::SCRIPT)?;
+        let report = sabotage::run(&options.choice, &list, |choice| numa::run(&lab, choice))?;
+        println!("{}", report.table());
+        reports.push((format!("rxe-numa {}", version.label()), report));
     }
     Ok(())
 }
