@@ -94,7 +94,8 @@ pub(crate) struct RegisterCommand {
     /// Add the huge pages that are missing, and give exactly those back at the end (needs root)
     #[arg(long)]
     pub(crate) reserve: bool,
-    /// Prove each MR and each border by RDMA write and read through the device
+    /// Prove each MR and each border by RDMA write and read through the device. Where it cannot reach itself, one line says
+    /// so, and the exit status stays 0 (1 with --strict)
     #[arg(long)]
     pub(crate) verify: bool,
     /// Prove the page size of each MR by what the kernel is seen to do: predicted against seen (needs root)
@@ -140,7 +141,7 @@ pub(crate) struct WhatArgs {
     /// Answer as one JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Undecided counts as no
+    /// Undecided counts as no, and so does unproven (register --verify)
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]

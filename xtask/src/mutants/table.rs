@@ -7,6 +7,7 @@ const HOST: &str = "-p hugemr-host --lib";
 const PLAN: &str = "-p hugemr-core --test plan";
 const SIM: &str = "-p hugemr-sim --test it";
 const VERBS: &str = "-p hugemr-verbs --test suite";
+const CLI: &str = "-p hugemr-cli --test cli";
 
 /// The properties that hold core against the simulator.
 const AGREEMENT: &str = "-p hugemr --test agreement";
@@ -247,7 +248,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "share-rounds-down",
-        file: "crates/core/src/plan/evaluate.rs",
+        file: "crates/core/src/plan/judge.rs",
         text: "u64::try_from((u128::from(n) * u128::from(p)).div_ceil(100)).unwrap_or(u64::MAX)",
         replacement: "u64::try_from(u128::from(n) * u128::from(p) / 100).unwrap_or(u64::MAX)",
         target: PLAN,
@@ -255,7 +256,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "other-use-forgotten",
-        file: "crates/core/src/plan/evaluate.rs",
+        file: "crates/core/src/plan/judge.rs",
         text: "n.checked_mul(request.pds)?.checked_add(others);",
         replacement: "n.checked_mul(request.pds)?.checked_add(others / 2);",
         target: PLAN,
@@ -263,7 +264,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "first-failure-index",
-        file: "crates/core/src/plan/evaluate.rs",
+        file: "crates/core/src/plan/judge.rs",
         text: "let fit = (room / need.max(1)).min(mrs - index);",
         replacement: "let fit = room.div_ceil(need.max(1)).min(mrs - index);",
         target: PLAN,
@@ -398,6 +399,30 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "registration::a_failed_dereg_keeps_the_mr",
     },
     Mutant {
+        name: "verbs-from-raw-owns",
+        file: "crates/verbs-backend/src/context.rs",
+        text: "name,\n            ours: false,",
+        replacement: "name,\n            ours: true,",
+        target: VERBS,
+        test: "from_raw::the_users_own_device_and_pd_stay_usable",
+    },
+    Mutant {
+        name: "proof-last-bytes",
+        file: "crates/pool/src/verify.rs",
+        text: "let ends = [part.addr, part.addr + (part.len - size)];",
+        replacement: "let ends = [part.addr, part.addr];",
+        target: VERBS,
+        test: "proof::wrong_keys_and_borders_are_caught",
+    },
+    Mutant {
+        name: "cli-unproven-strictly",
+        file: "crates/cli/src/commands/register.rs",
+        text: "self.command.what.strict && matches!(seen.proved, Proved::Impossible(_))",
+        replacement: "self.command.what.strict && matches!(seen.proved, Proved::No(_))",
+        target: CLI,
+        test: "real::unproven_is_0_and_strictly_1",
+    },
+    Mutant {
         name: "agree-border-off-step",
         file: "crates/core/src/plan/evaluate.rs",
         text: "let skew = piece.addr % tiling.step;",
@@ -479,7 +504,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "agree-first-failure",
-        file: "crates/core/src/plan/evaluate.rs",
+        file: "crates/core/src/plan/judge.rs",
         text: "return Some((index + fit, errno));",
         replacement: "return Some((index + fit + 1, errno));",
         target: AGREEMENT,
@@ -487,7 +512,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "agree-failure-for-others",
-        file: "crates/core/src/plan/evaluate.rs",
+        file: "crates/core/src/plan/judge.rs",
         text: "let entries = most(&device.entries.less(device.used.entries));",
         replacement: "let entries = plan.check(Resource::Entries).and_then(|check| Some(most(check.limit.as_ref()?))).unwrap_or(0);",
         target: AGREEMENT,

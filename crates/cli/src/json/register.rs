@@ -21,6 +21,12 @@ pub(crate) fn register(seen: &Seen, released: Option<&Released>) -> Value {
         "reserved": seen.reserved.as_ref().map(|pools| pools.raised().map(change).collect::<Vec<_>>()),
         "page_proof": seen.page_proof().map(super::prove::document),
         "mrs": seen.rows.iter().map(row).collect::<Vec<_>>(),
+        "verified": match &seen.proved {
+            Proved::NotAsked => None,
+            Proved::Yes(..) => Some("proven"),
+            Proved::Impossible(_) => Some("unproven"),
+            Proved::No(_) => Some("failed"),
+        },
         "proof": match &seen.proved {
             Proved::NotAsked => Value::Null,
             Proved::Yes(proof, _) => json!({ "ok": true, "mrs": proof.mrs, "borders": proof.borders }),

@@ -269,7 +269,7 @@ fn proved(proved: &Proved) -> Option<String> {
             proof.borders,
             seconds(*took)
         )),
-        Proved::Impossible(why) => Some(format!("not proved by moving data: {why}")),
+        Proved::Impossible(why) => Some(format!("unproven: {why}")),
         Proved::No(why) => Some(format!("PROOF FAILED: {why}")),
     }
 }
