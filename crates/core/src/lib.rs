@@ -22,6 +22,7 @@ pub mod inspect;
 pub mod key_table;
 pub mod layout;
 pub mod learn;
+pub mod limits;
 pub mod place;
 pub mod plan;
 pub mod prove;
