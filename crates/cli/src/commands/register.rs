@@ -322,6 +322,10 @@ impl Run<'_> {
         } else {
             say(&render::released(&released))?;
         }
+        if self.command.what.strict && seen.page_proof().is_some_and(|proof| !proof.is_whole()) {
+            remark("the page size of not every MR is proved, and --strict takes that as no");
+            return Ok(Exit::No);
+        }
         if self.command.what.strict && matches!(seen.proved, Proved::Impossible(_)) {
             remark("unproven, and --strict takes that as no");
             return Ok(Exit::No);
