@@ -1,5 +1,5 @@
 //! `probe`, `learn`, `usage`, the limits file and the config file, from outside.
-#![expect(missing_docs, clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 #[path = "../cli/common.rs"]
 #[expect(dead_code, reason = "shared with another binary")]

@@ -32,7 +32,8 @@ fn four_families_are_found_to_the_entry_and_released() {
 fn a_limit_of_one_mr_a_wrong_length_and_small_pages_are_told() {
     let ionic = run("probe --device sim:ionic --json").json();
     assert_eq!(ionic["entries_per_mr"]["worked"], 524_288);
-    assert_eq!(ionic["entries_per_mr"]["refused"], 524_289);
+    // One entry more is longer than what is advertised: not tried.
+    assert!(ionic["entries_per_mr"]["refused"].is_null());
     assert_eq!(
         ionic["longest_mr"]["longer_refused"], false,
         "the advertised size is a disguise"
