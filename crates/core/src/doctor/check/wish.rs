@@ -143,11 +143,10 @@ pub(super) fn budget(e: &Examined<'_>, out: &mut Vec<Finding>) {
         out.push(
             finding
                 .seen(source)
-                .fix(match check.resource {
-                    Resource::Entries => format!(
-                        "sudo hugemr probe --device {name}; or try it: hugemr register {} --device {name}; or state it: --budget N",
-                        argument(plan.wanted)
-                    ),
+                .fix(match (check.resource, e.case.verbs) {
+                    (Resource::Entries, Verbs::Usable(_)) => {
+                        format!("sudo hugemr probe --device {name}; or state it: --budget N")
+                    }
                     _ => format!(
                         "try it: hugemr register {} --device {name}; or state it: --budget N",
                         argument(plan.wanted)
