@@ -3,6 +3,8 @@
 
 mod doctor;
 mod limits;
+mod node;
+mod prove;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -17,6 +19,8 @@ use hugemr_core::version::{BundleVersion, KernelVersion};
 
 pub(crate) use doctor::{DoctorCommand, InspectCommand};
 pub(crate) use limits::{LearnCommand, LimitsArgs, ProbeCommand, UsageCommand};
+pub(crate) use node::NodeArgs;
+pub(crate) use prove::ProveBy;
 
 /// Registers as much memory as a host has as RDMA memory regions, on devices whose translation table is small.
 #[derive(Debug, Parser)]
@@ -107,9 +111,13 @@ pub(crate) struct RegisterCommand {
     /// Add the huge pages that are missing, and give exactly those back at the end (needs root)
     #[arg(long)]
     pub(crate) reserve: bool,
-    /// Prove each MR and each border by RDMA write and read through the device
+    /// Prove each MR and each border by RDMA write and read through the device. Where it cannot reach itself, one line says
+    /// so, and the exit status stays 0 (1 with --strict)
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Prove the page size of each MR by what the kernel is seen to do: predicted against seen (needs root)
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
+    pub(crate) prove: Option<ProveBy>,
     /// Skip the refusal of the plan and show what the device answers
     #[arg(long)]
     pub(crate) force: bool,
@@ -131,6 +139,8 @@ pub(crate) struct RegisterCommand {
     /// What the MRs allow: a list of local-write, remote-read, remote-write, remote-atomic, relaxed-ordering
     #[arg(long, value_name = "LIST", value_parser = parse_access, default_value = "local-write,remote-read,remote-write")]
     pub(crate) access: Access,
+    #[command(flatten)]
+    pub(crate) nodes: NodeArgs,
 }
 
 /// What is asked for, of `plan` and `register` alike.
@@ -148,7 +158,7 @@ pub(crate) struct WhatArgs {
     /// Answer as one JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Undecided counts as no
+    /// Undecided counts as no, and so does unproven (register --verify)
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]

@@ -58,6 +58,14 @@ impl Opened {
         }
     }
 
+    /// The NUMA node that the device is near, where it is known.
+    pub(crate) fn numa_node(&self) -> Option<u32> {
+        match self {
+            Self::Simulated(_) => None,
+            Self::Real(device) => device.info().pci.as_ref()?.numa_node,
+        }
+    }
+
     /// The simulated device, whose inside can be read.
     pub(crate) fn simulated(&self) -> Option<&SimDevice> {
         match self {

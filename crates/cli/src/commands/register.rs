@@ -38,6 +38,13 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         asked.host.nodes = None;
         asked.host.cgroup.clear();
     }
+    if memory == MemoryKind::Real {
+        only_node(&mut asked, command.nodes.node)?;
+    } else if command.nodes.node.is_some() || command.nodes.interleave {
+        return Err(Failure::usage(
+            "--node, --interleave: no memory is mapped that could lie on a node; add --memory real",
+        ));
+    }
     if command.reserve && memory == MemoryKind::None {
         return Err(Failure::usage(
             "--reserve: no memory is mapped that could need pages; add --memory real",
@@ -54,6 +61,11 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         )?;
         return Ok(Exit::No);
     }
+    if command.prove.is_some() && asked.opened.simulated().is_some() {
+        remark(
+            "--prove: no kernel takes part in a simulated device; predicted is held against what arrived in the device",
+        );
+    }
     let watch = Watch::start()?;
     let run = Run {
         command,
@@ -65,6 +77,22 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         MemoryKind::None => run.without_memory(),
         MemoryKind::Real => run.with_memory(),
     }
+}
+
+/// Plans with the pools of one node, where only that one is wanted.
+fn only_node(asked: &mut Asked, node: Option<u32>) -> Result<(), Failure> {
+    let (Some(wanted), Some(nodes)) = (node, &mut asked.host.nodes) else {
+        return Ok(());
+    };
+    let there: Vec<String> = nodes.iter().map(|node| node.id.to_string()).collect();
+    nodes.retain(|node| node.id == wanted);
+    if nodes.is_empty() {
+        return Err(Failure::usage(format_args!(
+            "--node {wanted}: this host has no such NUMA node (it has {})",
+            there.join(", ")
+        )));
+    }
+    Ok(())
 }
 
 /// Plans; with `--reserve` with the pages that could be added.
@@ -200,6 +228,7 @@ impl Run<'_> {
             .cancel(self.watch.token())
             .predict_for(&self.asked.host.platform)
             .before_each(&back)
+            .nodes(self.command.nodes.nodes(self.asked.opened.numa_node()))
             .progress(&tell);
         if self.command.force {
             build = build.unchecked();
@@ -209,6 +238,9 @@ impl Run<'_> {
         }
         if self.command.reserve {
             build = build.reserve(Spread::Even);
+        }
+        if let Some(by) = self.command.prove.filter(|_| simulated.is_none()) {
+            build = build.prove(by.ways());
         }
         let reserved = || self.command.reserve.then(|| steps.pools());
         let start = Instant::now();
@@ -290,6 +322,10 @@ impl Run<'_> {
         } else {
             say(&render::released(&released))?;
         }
+        if self.command.what.strict && matches!(seen.proved, Proved::Impossible(_)) {
+            remark("unproven, and --strict takes that as no");
+            return Ok(Exit::No);
+        }
         Ok(if seen.as_planned { Exit::Yes } else { Exit::No })
     }
 
@@ -324,6 +360,10 @@ impl Run<'_> {
     fn failed(&self, error: &BuildError) -> Failure {
         let mut failure = match &*error.cause {
             Cause::Reserve(cause) => super::reserve::failure(cause, &as_root()),
+            Cause::Place(cause) => Failure {
+                exit: Exit::No,
+                ..Failure::system(cause)
+            },
             _ => render::failure(self.asked, self.plan, error),
         };
         if let Cause::Register(cause) = &*error.cause {

@@ -8,6 +8,7 @@ mod facts;
 mod inspect;
 mod limits;
 mod plan;
+mod prove;
 mod register;
 mod reserve;
 mod walk;
