@@ -149,16 +149,9 @@ fn same(version: Version, said: Answer, seen: Answer) -> bool {
     flat(said) == flat(seen)
 }
 
-/// The MRs of each run of `hugemr register` follow each other without a gap, with their true lengths, 896 GiB in all.
+/// The MRs that the last program registered follow each other without a gap, with their true lengths, 896 GiB in all.
 pub(crate) fn gapless(run: &Run<'_>) -> Result<String> {
-    let mut mrs: Vec<&RegMr> = run
-        .events
-        .iter()
-        .filter_map(|event| match event {
-            Event::RegMr(mr) if mr.kind == "user" && mr.result == "ok" => Some(mr),
-            _ => None,
-        })
-        .collect();
+    let mut mrs = last_round(run.events);
     ensure!(!mrs.is_empty(), "no region arrived at the device");
     super::agree::released(run)?;
     mrs.sort_by_key(|mr| mr.va);
@@ -176,6 +169,25 @@ pub(crate) fn gapless(run: &Run<'_>) -> Result<String> {
         "{} MRs, one range of 896 GiB, 458,752 entries",
         mrs.len()
     ))
+}
+
+/// The accepted regions since the device was last empty before one was registered.
+fn last_round(events: &[Event]) -> Vec<&RegMr> {
+    let (mut round, mut empty) = (Vec::new(), true);
+    for event in events {
+        match event {
+            Event::RegMr(mr) if mr.kind == "user" && mr.result == "ok" => {
+                if empty {
+                    round.clear();
+                }
+                empty = false;
+                round.push(mr);
+            }
+            Event::DeregMr(mr) => empty |= mr.used == 0,
+            _ => {}
+        }
+    }
+    round
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod agree;
 mod cache;
 mod checks;
 mod cpio;
+mod defects;
 mod emulator;
 mod erdma;
 mod guest;
@@ -118,18 +119,13 @@ fn run_erdma(cache: &Cache, options: &Options, reports: &mut Reports) -> Result<
         Some(path) => given(path)?,
         None => build("erdma-emulator", "erdma-emu")?,
     };
-    // Built of the tree under test, so left out where that is.
-    let agree = match &hugemr {
-        Some(_) => Some(build_example("hugemr-verbs", "agree")?),
-        None => None,
-    };
     let mut scenarios = Vec::new();
     for scenario in erdma::SCENARIOS {
         let useful = hugemr.is_some() || !scenario.needs_hugemr();
-        let named = options
-            .scenario
-            .as_deref()
-            .is_none_or(|name| name == scenario.name);
+        let named = match &options.scenario {
+            Some(name) => name == scenario.name,
+            None => options.everywhere() || scenario.in_default(),
+        };
         if useful && named && options.choice.concerns(&scenario.checks()?) {
             scenarios.push(scenario);
         }
@@ -144,6 +140,11 @@ fn run_erdma(cache: &Cache, options: &Options, reports: &mut Reports) -> Result<
             names.join(", ")
         );
     }
+    // Built of the tree under test, so left out where that is.
+    let agree = match scenarios.iter().any(|scenario| scenario.needs_agree()) {
+        true if hugemr.is_some() => Some(build_example("hugemr-verbs", "agree")?),
+        _ => None,
+    };
     for version in &options.kernels {
         let qemu = Qemu::with_vfio_user(cache)?;
         let mut lab = Lab::open(cache, *version, qemu, hugemr.as_deref())?;

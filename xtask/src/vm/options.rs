@@ -14,7 +14,8 @@ usage: cargo xtask vm rxe   [--kernel 6.1|6.12|7.3] [--hugemr PATH] [--only CHEC
        cargo xtask vm all   [--hugemr PATH] [--emulator PATH]
        cargo xtask vm fetch          get and build everything the guests need, run none
        cargo xtask vm clean          remove what earlier runs keep in target/vm
-Without --kernel: rxe on 6.1; erdma on 6.1, 6.12 and 7.3. HUGEMR_VM_CACHE names another cache.
+Without --kernel: rxe on 6.1; erdma on 6.1, 6.12 and 7.3. Without --scenario: erdma runs those that fit into
+a quarter of an hour, all runs every one. HUGEMR_VM_CACHE names another cache.
 --hugemr none: no command under test, its checks are skipped.
 --sabotage CHECK disturbs what that check looks at: it has to fail, and so has the run.
 --sabotage all does so for each check in a guest of its own, and succeeds where each has noticed.
@@ -42,6 +43,11 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// Whether scenarios outside of the usual run are looked at too: for `all`, and in search of a check.
+    pub(crate) fn everywhere(&self) -> bool {
+        self.task == Task::All || self.choice != Choice::default()
+    }
+
     pub(crate) fn parse(args: &[String]) -> Result<Self> {
         let mut args = args.iter();
         let task = match args.next().map(String::as_str) {
@@ -105,6 +111,8 @@ mod tests {
         assert_eq!(options.kernels, [Version::V7_3]);
         assert_eq!(options.emulator, Some("e".into()));
         assert_eq!(options.choice.sabotage.as_deref(), Some("bind"));
+        assert!(options.everywhere() && parse("all").expect("fine").everywhere());
+        assert!(!parse("erdma --kernel 6.1").expect("fine").everywhere());
     }
 
     #[test]
