@@ -112,7 +112,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         memory_mib: 8192,
         append: "hugepagesz=1G hugepages=5",
         seconds: 400,
-        host_checks: &[("rule-log", agree::rule_log), ("released", agree::released)],
+        host_checks: &[
+            ("scatter-at-the-device", defects::scatter),
+            ("lengths-at-the-device", defects::lengths),
+            ("released", agree::released),
+        ],
     },
     Scenario {
         name: "erdma-budget",
