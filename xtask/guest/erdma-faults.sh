@@ -3,6 +3,17 @@
 # four MRs on 2 MiB pages, one after the other
 FOUR="64MiB --pages 2MiB --chunk 16MiB --threads 1"
 
+# end_on_term PID: SIGTERM; the seconds until its end in $ending, its status in $ended
+end_on_term() {
+    begun=$(uptime_now)
+    kill -TERM "$1"
+    gone() { ! kill -0 "$1" 2>/dev/null; }
+    wait_for 60 gone "$1" || bad "hugemr does not end on SIGTERM"
+    wait "$1"
+    ended=$?
+    ending=$(awk "BEGIN{printf \"%.1f\", $(uptime_now) - $begun}")
+}
+
 check_fault_refused() {
     free=$(pool 2048 free_hugepages)
     fault ${action:-refuse} 3
@@ -108,13 +119,7 @@ check_unbind() {
     dmesg | tail -n 3
     kill -0 $holder 2>/dev/null || bad "hugemr has ended by itself: $(tail -n 1 /tmp/hold.out)"
     taken=$((free - $(pool 2048 free_hugepages)))
-    begun=$(uptime_now)
-    kill -TERM $holder
-    gone() { ! kill -0 $holder 2>/dev/null; }
-    wait_for 60 gone || bad "hugemr does not end on SIGTERM"
-    wait $holder
-    status=$?
-    took=$(awk "BEGIN{printf \"%.1f\", $(uptime_now) - $begun}")
+    end_on_term $holder
     cat /tmp/hold.out
     wait_for 60 [ -s /tmp/unbound ] || bad "unbind does not end after the process has"
     [ ! -e /sys/class/infiniband/$DEVICE ] || bad "$DEVICE is still there after unbind"
@@ -128,7 +133,7 @@ check_unbind() {
     echo "$bound" >/sys/bus/pci/drivers/erdma/bind
     wait_for 10 [ -e /sys/class/infiniband/$DEVICE ] || bad "no $DEVICE after bind"
     works
-    ok "unbind $waits ($taken pages held meanwhile); hugemr ends on SIGTERM in $took s with status $status; no page stays taken"
+    ok "unbind $waits ($taken pages held meanwhile); hugemr ends on SIGTERM in $ending s with status $ended; no page stays taken"
 }
 sabotage_unbind() {
     other=0000:ff:1f.7
@@ -143,22 +148,17 @@ check_device_dies() {
     start_hugemr 4 $FOUR
     [ "$alive" ] || echo abort >&5
     sleep 1
-    begun=$(uptime_now)
-    kill -TERM $first
-    wait $first
-    status=$?
-    took=$(awk "BEGIN{printf \"%.1f\", $(uptime_now) - $begun}")
+    end_on_term $first
     kill -9 $holder
     wait $holder 2>/dev/null
     nothing_held "$free"
     dmesg | grep 'failed to deregister MR' | tail -n 3
     warned=$(dmesg | grep -c 'failed to deregister MR')
-    ended=$status
     register $FOUR
     same "exit status without a device" $status 3
     says ENODEV "reload the .*driver"
     nothing_held "$free"
-    ok "SIGTERM: status $ended after $took s, all pages back; kill -9: all pages back; $warned warnings in the kernel's log; the next one: ENODEV"
+    ok "SIGTERM: status $ended after $ending s, all pages back; kill -9: all pages back; $warned warnings in the kernel's log; the next one: ENODEV"
 }
 sabotage_device_dies() {
     alive=yes

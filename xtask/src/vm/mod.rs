@@ -122,19 +122,23 @@ fn run_erdma(cache: &Cache, options: &Options, reports: &mut Reports) -> Result<
     let mut scenarios = Vec::new();
     for scenario in erdma::SCENARIOS {
         let useful = hugemr.is_some() || !scenario.needs_hugemr();
-        let named = match &options.scenario {
-            Some(name) => name == scenario.name,
-            None => options.everywhere() || scenario.in_default(),
+        let named = match options.scenarios.as_slice() {
+            [] => options.everywhere() || scenario.in_default(),
+            names => names.iter().any(|name| name == scenario.name),
         };
         if useful && named && options.choice.concerns(&scenario.checks()?) {
             scenarios.push(scenario);
         }
     }
-    if scenarios.is_empty() {
-        let names: Vec<_> = erdma::SCENARIOS
-            .iter()
-            .map(|scenario| scenario.name)
-            .collect();
+    let names: Vec<_> = erdma::SCENARIOS
+        .iter()
+        .map(|scenario| scenario.name)
+        .collect();
+    let unknown = options
+        .scenarios
+        .iter()
+        .find(|name| !names.contains(&name.as_str()));
+    if unknown.is_some() || scenarios.is_empty() {
         bail!(
             "no scenario has that name and that check; there are: {}",
             names.join(", ")

@@ -10,7 +10,7 @@ pub(crate) const USAGE: &str = "\
 usage: cargo xtask vm rxe   [--kernel 6.1|6.12|7.3] [--hugemr PATH] [--only CHECK]
                             [--sabotage CHECK|all]
        cargo xtask vm erdma [--kernel 6.1|6.12|7.3] [--hugemr PATH] [--emulator PATH]
-                            [--scenario NAME] [--only CHECK] [--sabotage CHECK|all]
+                            [--scenario NAME]... [--only CHECK] [--sabotage CHECK|all]
        cargo xtask vm all   [--hugemr PATH] [--emulator PATH]
        cargo xtask vm fetch          get and build everything the guests need, run none
        cargo xtask vm clean          remove what earlier runs keep in target/vm
@@ -37,7 +37,8 @@ pub(crate) struct Options {
     pub(crate) task: Task,
     pub(crate) kernels: Vec<Version>,
     pub(crate) hugemr: Option<PathBuf>,
-    pub(crate) scenario: Option<String>,
+    /// None: those of the usual run.
+    pub(crate) scenarios: Vec<String>,
     pub(crate) emulator: Option<PathBuf>,
     pub(crate) choice: Choice,
 }
@@ -59,7 +60,7 @@ impl Options {
             other => bail!("unknown task {:?}", other.unwrap_or_default()),
         };
         let (mut kernels, mut hugemr, mut emulator) = (Vec::new(), None, None);
-        let mut scenario = None;
+        let mut scenarios = Vec::new();
         let mut choice = Choice::default();
         while let Some(flag) = args.next() {
             let value = args
@@ -69,7 +70,7 @@ impl Options {
                 ("--kernel", Task::Rxe | Task::Erdma) => kernels.push(Version::parse(value)?),
                 ("--hugemr", Task::Rxe | Task::Erdma | Task::All) => hugemr = Some(value.into()),
                 ("--emulator", Task::Erdma | Task::All) => emulator = Some(value.into()),
-                ("--scenario", Task::Erdma) => scenario = Some(value.clone()),
+                ("--scenario", Task::Erdma) => scenarios.push(value.clone()),
                 ("--only", Task::Rxe | Task::Erdma) => choice.only = Some(value.clone()),
                 ("--sabotage", Task::Rxe | Task::Erdma) => choice.sabotage = Some(value.clone()),
                 _ => bail!("unknown option {flag} for this task"),
@@ -87,7 +88,7 @@ impl Options {
             task,
             kernels,
             hugemr,
-            scenario,
+            scenarios,
             emulator,
             choice,
         })
@@ -111,6 +112,9 @@ mod tests {
         assert_eq!(options.kernels, [Version::V7_3]);
         assert_eq!(options.emulator, Some("e".into()));
         assert_eq!(options.choice.sabotage.as_deref(), Some("bind"));
+        let options = parse("erdma --scenario a --scenario b").expect("fine");
+        assert_eq!(options.scenarios, ["a", "b"]);
+        let options = parse("erdma --only bind").expect("fine");
         assert!(options.everywhere() && parse("all").expect("fine").everywhere());
         assert!(!parse("erdma --kernel 6.1").expect("fine").everywhere());
     }
