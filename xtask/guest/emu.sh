@@ -22,6 +22,9 @@ fault() {
     emu fault "$1@$(($(total reg_mrs) + $2))" || bad "the device takes no fault"
 }
 
+# four MRs on 2 MiB pages, one after the other
+FOUR="64MiB --pages 2MiB --chunk 16MiB --threads 1"
+
 # register ARGUMENT...: hugemr, all said in /tmp/out; its status in $status, its seconds in $took
 register() {
     begun=$(uptime_now)

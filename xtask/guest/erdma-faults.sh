@@ -1,8 +1,5 @@
 # What goes wrong at the device, and what hugemr makes of it. After each check no huge page stays taken.
 
-# four MRs on 2 MiB pages, one after the other
-FOUR="64MiB --pages 2MiB --chunk 16MiB --threads 1"
-
 # end_on_term PID: SIGTERM; the seconds until its end in $ending, its status in $ended
 end_on_term() {
     begun=$(uptime_now)
@@ -80,25 +77,6 @@ check_fault_unanswered() {
     ok "ETIME after $first s, then ENODEV after $took s; both name the reload, and after it the device works"
 }
 sabotage_fault_unanswered() {
-    action=late=10ms
-}
-
-check_fault_late_for_the_driver() {
-    free=$(pool 2048 free_hugepages)
-    fault ${action:-late=17s} 3
-    register $FOUR
-    same "exit status" $status 3
-    says ETIME "reload the .*driver"
-    sleep 4
-    nothing_held "$free"
-    emu clear-faults
-    register $FOUR
-    same "exit status on a dead queue" $status 3
-    reload
-    works
-    ok "an answer after 17 s comes too late: ETIME, and the queue stays dead until the reload"
-}
-sabotage_fault_late_for_the_driver() {
     action=late=10ms
 }
 

@@ -106,6 +106,15 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         host_checks: &[("tables", agree::tables)],
     },
     Scenario {
+        name: "erdma-faults-late",
+        script: script!("erdma-faults-late.sh"),
+        entries: "3000000",
+        memory_mib: 768,
+        append: "huge2m=100",
+        seconds: 300,
+        host_checks: &[("tables", agree::tables)],
+    },
+    Scenario {
         name: "erdma-defects",
         script: script!("erdma-defects.sh"),
         entries: "3000000",
@@ -178,7 +187,11 @@ impl Scenario {
     pub(crate) fn in_default(&self) -> bool {
         !matches!(
             self.name,
-            "erdma-agree-long" | "erdma-scale" | "erdma-large"
+            "erdma-agree-long"
+                | "erdma-scale"
+                | "erdma-large"
+                | "erdma-faults-late"
+                | "erdma-budget"
         )
     }
 
