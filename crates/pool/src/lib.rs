@@ -38,6 +38,7 @@
 mod build;
 mod error;
 mod pipeline;
+mod prove;
 mod report;
 mod reserve;
 mod step;
@@ -45,6 +46,7 @@ mod verify;
 
 pub use build::{Build, Pool};
 pub use error::{BuildError, Cause, CheckFailure};
+pub use prove::PageProof;
 pub use report::{LayoutProof, MrReport, Report};
 pub use step::{Event, Step};
 pub use verify::{Proof, ProofError, verify};

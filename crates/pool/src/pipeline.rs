@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use hugemr_core::backend::{Access, Backing, RegBackend};
 use hugemr_core::chunks::Chunk;
+use hugemr_core::host::Node;
 use hugemr_core::layout::{self, Layout, PhysRun, Rules};
+use hugemr_core::place::{Place, Stretch};
 use hugemr_core::plan::{Pages, Plan};
 use hugemr_core::registrar::{
     CancelToken, Gate, GateError, Options, Progress, RegisterCause, Registration,
@@ -22,6 +24,7 @@ use hugemr_host::layout::{LayoutError, PageMap, Stride};
 use hugemr_host::mapping::Mapping;
 use hugemr_host::populate::{Populate, Road};
 use hugemr_host::root::Root;
+use hugemr_host::trace::Watch;
 
 use crate::build::Hook;
 use crate::error::{BuildError, Cause, CheckFailure};
@@ -42,6 +45,22 @@ pub(crate) struct Job<'a> {
     pub(crate) rules: Option<Rules>,
     pub(crate) page_cap: PageSizes,
     pub(crate) checked: bool,
+    pub(crate) watch: Option<&'a Watch>,
+    /// Where the chunks lie, and the CPUs of the nodes there are.
+    pub(crate) places: &'a [Stretch],
+    pub(crate) nodes: &'a [Node],
+}
+
+impl Job<'_> {
+    /// The CPUs near a chunk; none where it may lie anywhere.
+    fn cpus(&self, chunk: &Chunk) -> &[u32] {
+        let has = |s: &&Stretch| (s.offset..s.offset + s.len).contains(&chunk.offset);
+        let Some(Place::On(node)) = self.places.iter().find(has).map(|s| &s.place) else {
+            return &[];
+        };
+        let node = self.nodes.iter().find(|n| n.id == *node);
+        node.map_or(&[], |node| &node.cpus)
+    }
 }
 
 /// What the populating thread and the registering ones share.
@@ -145,11 +164,16 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
                 total,
             });
         };
-        let options = Options::new()
-            .workers(job.threads)
+        let one = job.watch.is_some_and(Watch::wants_one_thread);
+        let workers = if one { NonZeroUsize::MIN } else { job.threads };
+        let mut options = Options::new()
+            .workers(workers)
             .cancel(job.cancel)
             .progress(&progress)
             .gate(meeting);
+        if let Some(watch) = job.watch {
+            options = options.witness(watch);
+        }
         let _stop = StopOnPanic(meeting);
         let outcome = Registration::new(backend, memory, &job.plan.segments, job.access, &options);
         meeting.stop(None);
@@ -169,6 +193,8 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
                 layout: shared
                     .layout
                     .map_or(LayoutProof::Read, LayoutProof::NotRead),
+                places: Vec::new(),
+                pages: None,
                 road: shared.road.unwrap_or(job.road),
                 threads: job.threads.get(),
                 populate: shared.populate,
@@ -284,6 +310,7 @@ fn one(
         .road(job.road)
         .progress(&mut progress)
         .cancel(&cancelled)
+        .on_cpus(job.cpus(chunk).to_vec())
         .range(&*job.memory, chunk.offset, chunk.len)
         .map_err(|error| (Step::Populate, Cause::Populate(error)))?;
     if look.took.is_none() {

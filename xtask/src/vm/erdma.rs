@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::agree::{self, Run};
 use super::checks::{self, Choice};
+use super::collapsed;
 use super::defects;
 use super::emulator::Emulator;
 use super::judge::Report;
@@ -13,6 +14,7 @@ use super::lab::{Lab, Spec};
 use super::layouts;
 use super::module::Toolchain;
 use super::modules::{Module, Modules};
+use super::proved;
 
 /// Held against each other outside the guest: its log and the device's.
 type HostCheck = (&'static str, fn(&Run<'_>) -> Result<String>);
@@ -47,12 +49,39 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "erdma-hugemr",
-        script: script!("hugemr.sh", "devices.sh"),
+        script: script!("hugemr.sh", "hugemr-nobody.sh", "devices.sh"),
         entries: "3000000",
         memory_mib: 4096,
         append: "hugepagesz=1G hugepages=1 huge2m=320",
         seconds: 300,
         host_checks: &[("released", agree::released)],
+    },
+    Scenario {
+        name: "erdma-probe",
+        script: script!("erdma-probe.sh"),
+        entries: "777777",
+        memory_mib: 1024,
+        append: "huge2m=40",
+        seconds: 400,
+        host_checks: &[("released", agree::released)],
+    },
+    Scenario {
+        name: "erdma-prove",
+        script: script!("erdma-prove.sh"),
+        entries: "200000",
+        memory_mib: 1536,
+        append: "guest.kprobes huge2m=48",
+        seconds: 300,
+        host_checks: &[("proved", proved::proved)],
+    },
+    Scenario {
+        name: "erdma-collapse",
+        script: script!("erdma-collapse.sh"),
+        entries: "200000",
+        memory_mib: 1024,
+        append: "",
+        seconds: 240,
+        host_checks: &[("collapsed", collapsed::collapsed)],
     },
     Scenario {
         name: "erdma-old-rule",
@@ -182,16 +211,18 @@ impl Scenario {
         matches!(self.name, "erdma-agree" | "erdma-agree-long")
     }
 
-    /// Whether `vm erdma` runs it without being asked to: the three kernels together take less than a quarter of an
-    /// hour. `vm all` runs the others too.
+    /// Whether `vm erdma` runs it without being asked to: these on three kernels take less than a quarter of an hour.
+    /// `vm all` runs every one.
     pub(crate) fn in_default(&self) -> bool {
-        !matches!(
+        matches!(
             self.name,
-            "erdma-agree-long"
-                | "erdma-scale"
-                | "erdma-large"
-                | "erdma-faults-late"
-                | "erdma-budget"
+            "erdma-basic"
+                | "erdma-hugemr"
+                | "erdma-old-rule"
+                | "erdma-agree"
+                | "erdma-article"
+                | "erdma-faults"
+                | "erdma-defects"
         )
     }
 

@@ -18,7 +18,7 @@ const INIT: &str = include_str!("../../guest/init");
 const LIB: &str = include_str!("../../guest/lib.sh");
 /// Programs of our own for the guests, in C so that they share nothing with what is tested: a second opinion on
 /// registration, the article's loop, and a writer of stamps.
-const PROGRAMS: &[(&str, &str)] = &[
+const OWN: &[(&str, &str)] = &[
     ("mr-probe", include_str!("../../guest/probe.c")),
     ("mr-demo", include_str!("../../guest/demo.c")),
     ("mr-stamp", include_str!("../../guest/stamp.c")),
@@ -32,10 +32,10 @@ pub(crate) struct Lab<'a> {
     pub(crate) kernel: Kernel,
     qemu: Qemu,
     userland: Userland,
-    programs: Vec<(&'static str, PathBuf)>,
+    own: Vec<(&'static str, PathBuf)>,
     hugemr: Option<PathBuf>,
-    /// Registers random layouts and writes down what was predicted.
-    pub(crate) agree: Option<PathBuf>,
+    /// More programs of this tree, by the name that they have in the guest.
+    pub(crate) programs: Vec<(&'static str, PathBuf)>,
 }
 
 /// A guest and its checks.
@@ -68,7 +68,7 @@ impl<'a> Lab<'a> {
     ) -> Result<Self> {
         let kernel = Kernel::fetch(cache, version)?;
         let userland = Userland::fetch(cache)?;
-        let programs = PROGRAMS
+        let own = OWN
             .iter()
             .map(|(name, source)| Ok((*name, userland.compile(cache, name, source)?)))
             .collect::<Result<_>>()?;
@@ -79,9 +79,9 @@ impl<'a> Lab<'a> {
             kernel,
             qemu,
             userland,
-            programs,
+            own,
             hugemr,
-            agree: None,
+            programs: Vec::new(),
         })
     }
 
@@ -101,14 +101,14 @@ impl<'a> Lab<'a> {
         let initramfs = self.cache.path(format!("run/{tag}.cpio"));
         let mut root = Initramfs::new(&self.userland, INIT)?;
         root.modules(&spec.modules, &spec.late_modules);
-        for (name, path) in &self.programs {
+        for (name, path) in &self.own {
             root.program(name, path)?;
         }
         if let Some(hugemr) = &self.hugemr {
             root.program("hugemr", hugemr)?;
         }
-        if let Some(agree) = &self.agree {
-            root.program("agree", agree)?;
+        for (name, path) in &self.programs {
+            root.program(name, path)?;
         }
         root.text("lib.sh", LIB);
         root.text("main.sh", &format!("{}\nrun_checks\n", spec.script));

@@ -2,28 +2,20 @@
 
 use crate::chunks::{Chunk, Segment};
 use crate::device::Device;
-use crate::errno::Errno;
-use crate::fact::{Fit, Kind, Limit, Source};
+use crate::fact::Fit;
 use crate::host::Host;
 use crate::layout::{self, Rules};
 use crate::quirk::{self, Quirk, QuirkState};
 use crate::size::{Bytes, PageSize, PageSizes};
 
-use super::answer::{Check, ChunkBound, Code, Plan, Resource, SplitReport, Verdict, shortage};
-use super::request::{Leave, Pages, PlanRequest, Split, Wish};
-use super::tiling::{NoTiling, PINNABLE, Tiling, tile};
+use super::answer::{ChunkBound, Code, Plan, Verdict};
+use super::judge::{checks, judge};
+use super::pieces::{Piece, fork_hazard, huge_pages, pieces, split_report};
+use super::request::{Pages, PlanRequest, Wish};
+use super::tiling::{NoTiling, Tiling, tile};
 
 /// A plan, and where it does not fit, the sentence that says why.
 pub(super) type Evaluated = (Plan, Option<String>);
-
-/// A stretch of the range with one page size, not cut yet.
-struct Piece {
-    offset: u64,
-    len: u64,
-    page: PageSize,
-    /// Address of adopted memory, else 0: ours starts on a border.
-    addr: u64,
-}
 
 /// Works out the request with pages that are decided (not `Auto`).
 pub(super) fn evaluate(
@@ -78,18 +70,18 @@ fn seen(device: &Device, quirks: &[QuirkState], page: PageSize) -> Option<PageSi
 }
 
 /// What one segment needs.
-struct Part {
+pub(super) struct Part {
     tiling: Tiling,
-    longest: u64,
-    view: View,
+    pub(super) longest: u64,
+    pub(super) view: View,
     entries: (u64, u64),
-    largest: (u64, u64),
+    pub(super) largest: (u64, u64),
     hit: Vec<Quirk>,
 }
 
 /// The first, the inner and the last chunk of a segment, as far as there are any, and how many there are of each. Inner
 /// ones are equal.
-fn kinds(segment: &Segment) -> impl Iterator<Item = (Chunk, u64)> + use<> {
+pub(super) fn kinds(segment: &Segment) -> impl Iterator<Item = (Chunk, u64)> + use<> {
     let (segment, count) = (*segment, segment.count());
     let inner = (1, count.saturating_sub(2));
     let last = (count.saturating_sub(1), u64::from(count > 1));
@@ -101,8 +93,8 @@ fn kinds(segment: &Segment) -> impl Iterator<Item = (Chunk, u64)> + use<> {
 
 /// In which pages the device sees the chunks of a segment, at best.
 #[derive(Clone, Copy)]
-struct View {
-    page: PageSize,
+pub(super) struct View {
+    pub(super) page: PageSize,
     /// The same for the first chunk: smaller where its start is what an IOMMU aligns.
     first: PageSize,
     /// The kernel takes no page longer than the MR: what the device offers.
@@ -112,7 +104,7 @@ struct View {
 impl View {
     /// Entries of a chunk on pages of at most `page`. The step is a multiple of it, and so it does not matter on which
     /// border the segment lies.
-    fn entries(&self, segment: &Segment, chunk: &Chunk, page: PageSize) -> u64 {
+    pub(super) fn entries(&self, segment: &Segment, chunk: &Chunk, page: PageSize) -> u64 {
         let into = chunk.offset - segment.offset;
         let mut page = if into == 0 {
             page.min(self.first)
@@ -307,357 +299,6 @@ impl Work<'_> {
     }
 }
 
-fn sum(mut values: impl Iterator<Item = u64>) -> Option<u64> {
+pub(super) fn sum(mut values: impl Iterator<Item = u64>) -> Option<u64> {
     values.try_fold(0u64, u64::checked_add)
-}
-
-/// The range as pieces of one page size, rounded to whole pages; `None` beyond 2^64.
-fn pieces(request: &PlanRequest, pages: Pages, host: &Host) -> Option<Vec<Piece>> {
-    let page = match pages {
-        Pages::Only(page) => page,
-        Pages::Thp => PageSize::M2,
-        Pages::Auto | Pages::Mixed => return mixed(request, host),
-    };
-    let mut align = page.bytes();
-    if let Some(split) = request.split.filter(|split| split.align) {
-        align = align.checked_mul(split.pieces.max(1))?;
-    }
-    let one = |offset, len: u64| {
-        let len = len.checked_next_multiple_of(align)?;
-        Some(Piece {
-            offset,
-            len,
-            page,
-            addr: 0,
-        })
-    };
-    match &request.wish {
-        Wish::Total(len) => Some(vec![one(0, *len)?]),
-        Wish::Adopted { addr, len } => {
-            addr.checked_add(*len)?;
-            Some(vec![Piece {
-                offset: 0,
-                len: *len,
-                page,
-                addr: *addr,
-            }])
-        }
-        Wish::Buffers(lens) => {
-            let mut offset = 0u64;
-            let mut list = Vec::with_capacity(lens.len());
-            for len in lens {
-                let piece = one(offset, *len)?;
-                offset = offset.checked_add(piece.len)?;
-                list.push(piece);
-            }
-            Some(list)
-        }
-    }
-}
-
-/// The largest pages first, as many as are free (or as go in, where the pools were not read), then 2 MiB.
-fn mixed(request: &PlanRequest, host: &Host) -> Option<Vec<Piece>> {
-    let mut rest = request
-        .wanted()
-        .checked_next_multiple_of(PageSize::M2.bytes())?;
-    let whole = rest / PageSize::G1.bytes();
-    let giant = host
-        .free_pages(PageSize::G1)
-        .map_or(whole, |free| free.min(whole));
-    let mut list = Vec::new();
-    let mut offset = 0;
-    if giant > 0 {
-        let len = giant * PageSize::G1.bytes();
-        list.push(Piece {
-            offset,
-            len,
-            page: PageSize::G1,
-            addr: 0,
-        });
-        (offset, rest) = (len, rest - len);
-    }
-    if rest > 0 {
-        list.push(Piece {
-            offset,
-            len: rest,
-            page: PageSize::M2,
-            addr: 0,
-        });
-    }
-    Some(list)
-}
-
-fn huge_pages(pieces: &[Piece]) -> Vec<(PageSize, u64)> {
-    let mut list: Vec<(PageSize, u64)> = Vec::new();
-    for piece in pieces.iter().filter(|p| p.page > PageSize::K64) {
-        let count = layout::entries(piece.page, piece.addr, piece.len);
-        match list.iter_mut().find(|(page, _)| *page == piece.page) {
-            Some((_, sum)) => *sum += count,
-            None => list.push((piece.page, count)),
-        }
-    }
-    list
-}
-
-fn split_report(request: &PlanRequest, pieces: &[Piece], split: Split) -> Option<SplitReport> {
-    let (page, n) = (pieces.first()?.page, split.pieces.max(1));
-    let mapping_align = page.bytes().checked_mul(n)?;
-    let whole_pages = request.wanted().checked_next_multiple_of(page.bytes())?;
-    let piece = whole_pages / n;
-    Some(SplitReport {
-        piece,
-        aligned: whole_pages.is_multiple_of(n) && piece.is_multiple_of(page.bytes()),
-        aligned_mapping: request.wanted().checked_next_multiple_of(mapping_align)?,
-        mapping_align,
-    })
-}
-
-fn fork_hazard(request: &PlanRequest, pieces: &[Piece]) -> Option<Errno> {
-    let piece = pieces.first()?;
-    let off = |value: u64| !value.is_multiple_of(piece.page.bytes());
-    let raw_off = off(piece.addr) || off(piece.addr.wrapping_add(request.wanted()));
-    (request.fork.init && !request.fork.hugepages_safe && raw_off && piece.page > PageSize::K4)
-        .then_some(Errno::EINVAL)
-}
-
-/// The arithmetic, in the order in which a reader wants it; `None` beyond 2^64.
-fn checks(
-    request: &PlanRequest,
-    device: &Device,
-    host: &Host,
-    plan: &Plan,
-    parts: &[Part],
-) -> Option<Vec<Check>> {
-    let longest = parts.iter().map(|p| p.longest).max()?;
-    let mut max_mr_size = request.max_mr_size.map_or_else(
-        || device.max_mr_size.clone(),
-        |size| Limit::exact(size, Source::new(Kind::Given, "--max-mr-size")),
-    );
-    if longest > PINNABLE && max_mr_size.fit(longest) != Fit::Over {
-        let source = Source::new(Kind::Documented, "Linux pins 2^32 - 1 pages of 4 KiB");
-        max_mr_size = Limit::exact(PINNABLE, source);
-    }
-    let others = sum(request
-        .others
-        .iter()
-        .map(|o| layout::entries(o.page, 0, o.bytes)))?;
-    let entries = |n: u64| n.checked_mul(request.pds)?.checked_add(others);
-    let check = |resource, need, limit| Check {
-        resource,
-        need,
-        limit,
-    };
-    let exactly = |n: u64| (n, n);
-    let largest = |pick: fn(&Part) -> u64| parts.iter().map(pick).max().unwrap_or(0);
-    let mut list = vec![
-        check(Resource::MrLength, exactly(longest), Some(max_mr_size)),
-        check(
-            Resource::MrCount,
-            exactly(plan.mrs.checked_mul(request.pds)?),
-            Some(device.max_mr.less(device.used.mrs)),
-        ),
-        check(
-            Resource::Entries,
-            (entries(plan.entries.0)?, entries(plan.entries.1)?),
-            Some(left(
-                request.leave,
-                &device.entries.less(device.used.entries),
-                &device.entries,
-            )),
-        ),
-        check(
-            Resource::EntriesPerMr,
-            (largest(|p| p.largest.0), largest(|p| p.largest.1)),
-            Some(device.entries_per_mr.clone()),
-        ),
-    ];
-    let ours = !matches!(request.wish, Wish::Adopted { .. });
-    if ours && plan.pages != Pages::Thp {
-        for &(page, count) in &plan.huge_pages {
-            let need = exactly(count.checked_mul(request.processes)?);
-            let free = host.free_pages(page).map(|free| {
-                Limit::exact(
-                    free,
-                    Source::new(Kind::Documented, "free_hugepages less reserved"),
-                )
-            });
-            list.push(check(Resource::HugePages(page), need, free));
-            if let Some(&(_, bytes)) = host.cgroup.iter().find(|(size, _)| *size == page) {
-                let limit = Limit::exact(bytes, Source::new(Kind::Documented, "hugetlb cgroup"));
-                let need = exactly(count.checked_mul(page.bytes())?);
-                list.push(check(Resource::Cgroup(page), need, Some(limit)));
-            }
-        }
-    }
-    let memlock = host
-        .memlock
-        .as_ref()
-        .map(|limit| limit.less((host.pinned, Some(host.pinned))));
-    list.push(check(Resource::Memlock, exactly(plan.pinned), memlock));
-    Some(list)
-}
-
-/// What is left of the budget when others are to have their share.
-fn left(leave: Leave, free: &Limit, whole: &Limit) -> Limit {
-    match leave {
-        Leave::Nothing => free.clone(),
-        Leave::Entries(n) => free.less((n, Some(n))),
-        Leave::PerCent(p) => {
-            let share = |n: u64| {
-                u64::try_from((u128::from(n) * u128::from(p)).div_ceil(100)).unwrap_or(u64::MAX)
-            };
-            let most = whole.at_most().map_or(share(whole.certain()), share);
-            free.less((share(whole.certain()), Some(most)))
-        }
-    }
-}
-
-/// Fills in the verdict and the first failure; the sentence of a refusal.
-fn judge(
-    request: &PlanRequest,
-    device: &Device,
-    rules: &Rules,
-    plan: &mut Plan,
-    parts: &[Part],
-) -> Option<String> {
-    let code_of = |resource| match resource {
-        Resource::MrLength => Code::TooLong,
-        Resource::MrCount => Code::OverMrCount,
-        Resource::Entries => Code::OverBudget,
-        Resource::EntriesPerMr => Code::OverPerMrEntries,
-        Resource::HugePages(_) => Code::HugepageShort,
-        Resource::Cgroup(_) => Code::HugetlbCgroup,
-        Resource::Memlock => Code::Memlock,
-    };
-    let refused = |resource: Resource| {
-        plan.checks
-            .iter()
-            .find(|c| c.resource == resource && c.fit() == Fit::Over)
-    };
-    let structural = refused(Resource::MrLength).or_else(|| refused(Resource::EntriesPerMr));
-    let defect = plan.hit.iter().find(|_| !request.ignore_quirks).copied();
-    let (code, text) = if let Some(check) = structural {
-        (code_of(check.resource), shortage(check))
-    } else if let Some(quirk) = defect {
-        let longest = parts.iter().map(|p| p.longest).max().unwrap_or(0);
-        let why = plan
-            .quirks
-            .iter()
-            .find(|q| q.quirk == quirk)
-            .map_or("", |q| q.why.as_str());
-        let text = format!(
-            "MRs of {} meet a defect ({quirk}: {why}): {}",
-            Bytes(longest),
-            quirk.effect()
-        );
-        (Code::Defect(quirk), text)
-    } else if let Some(check) = plan.checks.iter().find(|c| c.fit() == Fit::Over) {
-        (
-            code_of(check.resource),
-            small_pages(plan) + &shortage(check),
-        )
-    } else {
-        let undecided = plan.checks.iter().any(|c| c.fit() == Fit::Undecided);
-        let beyond = request.max_mr_size.is_some()
-            && parts
-                .iter()
-                .any(|p| device.max_mr_size.fit(p.longest) == Fit::Over);
-        plan.verdict = match (undecided, beyond) {
-            (true, _) => Verdict::Undecided,
-            (false, true) => Verdict::OkOverride,
-            (false, false) => Verdict::Fits,
-        };
-        return None;
-    };
-    plan.verdict = Verdict::Refused(code);
-    plan.first_failure = first_failure(request, device, rules, plan, parts, code);
-    Some(text)
-}
-
-/// Why large pages do not help, where they do not.
-fn small_pages(plan: &Plan) -> String {
-    let useless = plan
-        .quirks
-        .iter()
-        .find(|q| q.quirk == Quirk::NoLargePages && q.counts());
-    useless
-        .filter(|_| !plan.huge_pages.is_empty())
-        .map_or_else(String::new, |state| {
-            format!("large pages cannot be used here ({}): ", state.why)
-        })
-}
-
-/// The first MR that the device or its driver would refuse, and with what; counted over all protection domains of one
-/// device, one after the other. `None` where it would refuse none: what is to be left for others is no limit of the
-/// device.
-fn first_failure(
-    request: &PlanRequest,
-    device: &Device,
-    rules: &Rules,
-    plan: &Plan,
-    parts: &[Part],
-    code: Code,
-) -> Option<(u64, Errno)> {
-    if !matches!(
-        code,
-        Code::OverBudget
-            | Code::OverMrCount
-            | Code::TooLong
-            | Code::OverPerMrEntries
-            | Code::Defect(Quirk::ContiguousTable)
-    ) {
-        return None;
-    }
-    let most = |limit: &Limit| limit.at_most().unwrap_or(u64::MAX);
-    let dialect = device.family.dialect();
-    let longest = most(&device.max_mr_size)
-        .max(request.max_mr_size.unwrap_or(0))
-        .min(PINNABLE);
-    let per_mr = most(&device.entries_per_mr);
-    let mrs = most(&device.max_mr.less(device.used.mrs));
-    let entries = most(&device.entries.less(device.used.entries));
-    let kinds = || {
-        let pairs = plan.segments.iter().zip(parts);
-        pairs.flat_map(|(segment, part)| {
-            kinds(segment).map(|(chunk, many)| {
-                (
-                    chunk,
-                    many,
-                    part.view.entries(segment, &chunk, part.view.page),
-                )
-            })
-        })
-    };
-    // Protection domains for which there is room as a whole.
-    let alone = kinds()
-        .all(|(chunk, _, need)| chunk.len <= longest && need <= per_mr.min(rules.table_entries));
-    let whole = (mrs / plan.mrs.max(1)).min(entries / plan.entries.0.max(1));
-    let whole = if alone { whole.min(request.pds) } else { 0 };
-    if whole == request.pds {
-        return None;
-    }
-    let (mut index, mut room) = (whole * plan.mrs, entries - whole * plan.entries.0);
-    for (chunk, many, need) in kinds() {
-        if chunk.len > longest {
-            return Some((index, dialect.too_long));
-        }
-        if need > rules.table_entries {
-            return Some((index, Errno::ENOMEM));
-        }
-        if need > per_mr {
-            return Some((index, dialect.over_per_mr));
-        }
-        let fit = (room / need.max(1)).min(mrs - index);
-        if fit < many {
-            let full = mrs - index == fit;
-            let errno = if full {
-                dialect.over_mr_count
-            } else {
-                dialect.over_budget
-            };
-            return Some((index + fit, errno));
-        }
-        (index, room) = (index + many, room - many * need);
-    }
-    None
 }

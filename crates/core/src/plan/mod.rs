@@ -8,6 +8,8 @@
 mod answer;
 mod choose;
 mod evaluate;
+mod judge;
+mod pieces;
 mod request;
 mod tiling;
 
