@@ -12,6 +12,7 @@ const CLI: &str = "-p hugemr-cli --test cli";
 /// The properties that hold core against the simulator.
 const AGREEMENT: &str = "-p hugemr --test agreement";
 const POOL: &str = "-p hugemr --lib";
+const XTASK: &str = "-p xtask --bin xtask";
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
@@ -613,5 +614,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replacement: "(predicted.entries > planned + 1).then_some",
         target: POOL,
         test: "pipeline::tests::an_mr_is_held_against_the_plan",
+    },
+    Mutant {
+        name: "vm-cut-lengths",
+        file: "xtask/src/vm/defects.rs",
+        text: "if mapped(mr).saturating_sub(mr.len) >= 4 * GIB {",
+        replacement: "if mapped(mr).saturating_sub(mr.len) > 4 * GIB {",
+        target: XTASK,
+        test: "vm::defects::tests::cut_lengths_are_found",
+    },
+    Mutant {
+        name: "vm-gapless-last",
+        file: "xtask/src/vm/layouts.rs",
+        text: "Event::DeregMr(mr) => empty |= mr.used == 0,",
+        replacement: "Event::DeregMr(mr) => empty |= mr.used == 1,",
+        target: XTASK,
+        test: "vm::layouts::tests::the_last_program_is_gapless_whatever_the_first_one_did",
     },
 ];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use erdma_emulator::cmd::Syndrome;
 use erdma_emulator::config::Config;
-use erdma_emulator::control;
+use erdma_emulator::control::{self, Then};
 use erdma_emulator::events::Event;
 
 use crate::probe::probed;
