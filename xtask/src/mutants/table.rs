@@ -14,6 +14,7 @@ const AGREEMENT: &str = "-p hugemr --test agreement";
 const POOL: &str = "-p hugemr --lib";
 const PROBE: &str = "-p hugemr-core --test probe";
 const HOST_LIB: &str = "-p hugemr-host --lib";
+const XTASK: &str = "-p xtask --bin xtask";
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
@@ -663,5 +664,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replacement: "Some((kind, value))",
         target: HOST_LIB,
         test: "netlink::tests::regions_of_processes_and_of_the_kernel",
+    },
+    Mutant {
+        name: "vm-cut-lengths",
+        file: "xtask/src/vm/defects.rs",
+        text: "if mapped(mr).saturating_sub(mr.len) >= 4 * GIB {",
+        replacement: "if mapped(mr).saturating_sub(mr.len) > 4 * GIB {",
+        target: XTASK,
+        test: "vm::defects::tests::cut_lengths_are_found",
+    },
+    Mutant {
+        name: "vm-gapless-last",
+        file: "xtask/src/vm/layouts.rs",
+        text: "Event::DeregMr(mr) => empty |= mr.used == 0,",
+        replacement: "Event::DeregMr(mr) => empty |= mr.used == 1,",
+        target: XTASK,
+        test: "vm::layouts::tests::the_last_program_is_gapless_whatever_the_first_one_did",
     },
 ];
