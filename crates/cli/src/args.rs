@@ -2,6 +2,7 @@
 //! decided in `request`.
 
 mod doctor;
+mod limits;
 mod node;
 mod prove;
 
@@ -17,6 +18,7 @@ use hugemr_core::size::{Bytes, PageSize};
 use hugemr_core::version::{BundleVersion, KernelVersion};
 
 pub(crate) use doctor::{DoctorCommand, InspectCommand};
+pub(crate) use limits::{LearnCommand, LimitsArgs, ProbeCommand, UsageCommand};
 pub(crate) use node::NodeArgs;
 pub(crate) use prove::ProveBy;
 
@@ -33,6 +35,15 @@ pub(crate) use prove::ProveBy;
         Exit status: 0 yes or done, 1 the answer is no, 2 bad usage or input, 3 the system refused."
 )]
 pub(crate) struct Cli {
+    /// File of defaults [default: hugemr/config.toml in the XDG config folder, then /etc/hugemr/config.toml]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "HUGEMR_CONFIG",
+        hide_env = true
+    )]
+    pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -55,6 +66,12 @@ pub(crate) enum Command {
     Doctor(DoctorCommand),
     /// Show the mappings of a process, what backs them, and what MRs over them would cost
     Inspect(InspectCommand),
+    /// Find the limits of a device by trying: table entries, MRs, large pages; and save them
+    Probe(ProbeCommand),
+    /// Narrow what is known of a device by a report: what was registered, and what was refused
+    Learn(LearnCommand),
+    /// Show who holds MRs, how many bytes are pinned, and what is left of the table
+    Usage(UsageCommand),
     /// More: run cases from a file (JSON Lines) through the code of the commands, and compare
     Replay(ReplayCommand),
     /// More: print the man page
@@ -199,6 +216,11 @@ pub(crate) struct FactArgs {
     /// What the process may pin: a size, or unlimited
     #[arg(long, value_name = "SIZE", value_parser = parse_memlock)]
     pub(crate) memlock: Option<Memlock>,
+    #[command(flatten)]
+    pub(crate) limits: LimitsArgs,
+    /// Which of these flags the config file gave.
+    #[arg(skip)]
+    pub(crate) configured: Vec<&'static str>,
 }
 
 #[derive(Debug, Args)]
@@ -268,6 +290,11 @@ pub(crate) struct DiagnoseCommand {
     /// The error: EIO, 5, or "Input/output error"
     #[arg(long, value_name = "ERRNO", value_parser = parse_errno)]
     pub(crate) errno: Option<Errno>,
+    /// A device of this host, whose measured limits are used
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    #[command(flatten)]
+    pub(crate) limits: LimitsArgs,
     /// Family of the device: erdma, efa, ionic, mlx4, ascend, verbs [default: erdma, or as the log says]
     #[arg(long, value_name = "FAMILY", value_parser = parse_family)]
     pub(crate) family: Option<hugemr_core::device::Family>,
@@ -353,14 +380,14 @@ pub(crate) enum Memlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MaybeKernel(pub(crate) Option<KernelVersion>);
 
-fn parse_count(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     let digits: String = text.chars().filter(|c| !matches!(c, ',' | '_')).collect();
     digits
         .parse()
         .map_err(|_| format!("{text:?} is no whole number"))
 }
 
-fn parse_budget(text: &str) -> Result<Budget, String> {
+pub(crate) fn parse_budget(text: &str) -> Result<Budget, String> {
     if text.eq_ignore_ascii_case("unknown") {
         return Ok(Budget::Unknown);
     }
@@ -374,7 +401,7 @@ fn parse_budget(text: &str) -> Result<Budget, String> {
     Ok(Budget::Between(low, high))
 }
 
-fn parse_kernel(text: &str) -> Result<MaybeKernel, String> {
+pub(crate) fn parse_kernel(text: &str) -> Result<MaybeKernel, String> {
     if text.eq_ignore_ascii_case("unknown") {
         return Ok(MaybeKernel(None));
     }
@@ -383,7 +410,7 @@ fn parse_kernel(text: &str) -> Result<MaybeKernel, String> {
         .map_err(|e| format!("{e}"))
 }
 
-fn parse_driver(text: &str) -> Result<Driver, String> {
+pub(crate) fn parse_driver(text: &str) -> Result<Driver, String> {
     match text.to_ascii_lowercase().as_str() {
         "in-tree" => Ok(Driver::InTree),
         "vendor" => Ok(Driver::Vendor(None)),
@@ -399,7 +426,7 @@ fn parse_driver(text: &str) -> Result<Driver, String> {
     }
 }
 
-fn parse_memlock(text: &str) -> Result<Memlock, String> {
+pub(crate) fn parse_memlock(text: &str) -> Result<Memlock, String> {
     if matches!(text, "unlimited" | "infinity" | "-1") {
         return Ok(Memlock::Unlimited);
     }
@@ -417,7 +444,7 @@ fn parse_pages(text: &str) -> Result<Pages, String> {
     }
 }
 
-fn parse_page(text: &str) -> Result<PageSize, String> {
+pub(crate) fn parse_page(text: &str) -> Result<PageSize, String> {
     text.parse::<PageSize>().map_err(|e| e.to_string())
 }
 

@@ -25,6 +25,9 @@ pub mod learn;
 pub mod limits;
 pub mod place;
 pub mod plan;
+pub mod prior;
+pub mod probe;
+pub mod process;
 pub mod prove;
 pub mod quirk;
 #[allow(unsafe_code)]

@@ -36,7 +36,8 @@ pub struct Owner {
 
 impl Owner {
     /// This process.
-    pub(crate) fn own(root: &Root) -> Self {
+    #[must_use]
+    pub fn own(root: &Root) -> Self {
         // The number in the process namespace of the root's /proc, which may be the host's.
         let pid = root
             .link("/proc/self")

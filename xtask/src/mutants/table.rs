@@ -12,6 +12,8 @@ const CLI: &str = "-p hugemr-cli --test cli";
 /// The properties that hold core against the simulator.
 const AGREEMENT: &str = "-p hugemr --test agreement";
 const POOL: &str = "-p hugemr --lib";
+const PROBE: &str = "-p hugemr-core --test probe";
+const HOST_LIB: &str = "-p hugemr-host --lib";
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
@@ -399,10 +401,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "registration::a_failed_dereg_keeps_the_mr",
     },
     Mutant {
-        name: "verbs-from-raw-owns",
-        file: "crates/verbs-backend/src/context.rs",
-        text: "name,\n            ours: false,",
-        replacement: "name,\n            ours: true,",
+        name: "verbs-drop-leaves-one",
+        file: "crates/verbs-backend/src/backend.rs",
+        text: "if mrs.is_empty() {",
+        replacement: "if mrs.len() < 2 {",
         target: VERBS,
         test: "from_raw::the_users_own_device_and_pd_stay_usable",
     },
@@ -613,5 +615,53 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replacement: "(predicted.entries > planned + 1).then_some",
         target: POOL,
         test: "pipeline::tests::an_mr_is_held_against_the_plan",
+    },
+    Mutant {
+        name: "probe-first-too-small",
+        file: "crates/core/src/probe/run.rs",
+        text: "const FIRST: u64 = 256;",
+        replacement: "const FIRST: u64 = 1;",
+        target: PROBE,
+        test: "budgets_are_exact_and_few_registrations_are_needed",
+    },
+    Mutant {
+        name: "probe-forgets-others",
+        file: "crates/core/src/probe/run.rs",
+        text: "self.high = others.and_then(|others| self.entries.checked_add(others));",
+        replacement: "self.high = others.map(|_| self.entries);",
+        target: PROBE,
+        test: "the_interval_is_right_whatever_happens",
+    },
+    Mutant {
+        name: "limits-stale-is-fresh",
+        file: "crates/core/src/limits.rs",
+        text: "(then != now).then_some",
+        replacement: "(then.is_empty() && now.is_empty()).then_some",
+        target: CORE,
+        test: "limits::tests::changes_are_named_where_both_sides_are_known",
+    },
+    Mutant {
+        name: "limits-cut-file-is-read",
+        file: "crates/host/src/limits.rs",
+        text: "if text.trim_end().lines().last() != Some(END) {",
+        replacement: "if text.is_empty() {",
+        target: HOST_LIB,
+        test: "limits::tests::a_cut_file_is_refused",
+    },
+    Mutant {
+        name: "limits-without-lock",
+        file: "crates/host/src/limits.rs",
+        text: "let _lock = lock(path)?;",
+        replacement: "drop(lock(path)?);",
+        target: HOST_LIB,
+        test: "limits::tests::writers_at_once_lose_nothing",
+    },
+    Mutant {
+        name: "netlink-nested-flag",
+        file: "crates/host/src/netlink/message.rs",
+        text: "Some((kind & !FLAGS, value))",
+        replacement: "Some((kind, value))",
+        target: HOST_LIB,
+        test: "netlink::tests::regions_of_processes_and_of_the_kernel",
     },
 ];

@@ -56,6 +56,15 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         host_checks: &[("released", agree::released)],
     },
     Scenario {
+        name: "erdma-probe",
+        script: script!("erdma-probe.sh"),
+        entries: "777777",
+        memory_mib: 1024,
+        append: "huge2m=40",
+        seconds: 400,
+        host_checks: &[("released", agree::released)],
+    },
+    Scenario {
         name: "erdma-prove",
         script: script!("erdma-prove.sh"),
         entries: "200000",
@@ -150,6 +159,7 @@ impl Scenario {
         matches!(
             self.name,
             "erdma-hugemr"
+                | "erdma-probe"
                 | "erdma-prove"
                 | "erdma-collapse"
                 | "erdma-agree"

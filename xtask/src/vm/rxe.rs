@@ -13,7 +13,8 @@ use super::{cargo, conformance};
 const SCRIPT: &str = concat!(
     include_str!("../../guest/rxe.sh"),
     include_str!("../../guest/hugemr.sh"),
-    include_str!("../../guest/hugemr-nobody.sh")
+    include_str!("../../guest/hugemr-nobody.sh"),
+    include_str!("../../guest/usage.sh")
 );
 
 /// `?` in front: a module that some kernels have built in or no longer need.

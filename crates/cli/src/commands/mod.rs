@@ -5,11 +5,14 @@ pub(crate) mod diagnose;
 pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod inspect;
+pub(crate) mod learn;
 pub(crate) mod plan;
+pub(crate) mod probe;
 pub(crate) mod register;
 pub(crate) mod release;
 pub(crate) mod replay;
 pub(crate) mod reserve;
+pub(crate) mod usage;
 
 use std::io::Write as _;
 

@@ -19,7 +19,7 @@ use crate::exit::{Ended, Exit, Failure};
 use crate::progress::{Pools, Steps};
 use crate::render::register::{self as render, Held, Proved, Released};
 use crate::signals::Watch;
-use crate::{host, json};
+use crate::{host, json, learned, notes};
 
 /// Where simulated memory begins: an address that a real mapping of that size could have.
 const SIMULATED_BASE: u64 = 0x7e00_0000_0000;
@@ -285,10 +285,21 @@ impl Run<'_> {
     /// Everything is registered: says it, and holds it if asked to.
     fn show(&self, seen: &render::Seen) -> Result<(), Failure> {
         let json = self.command.what.json;
+        let entries = seen.entries.map(|(entries, _)| entries);
+        let mrs = seen.rows.len() as u64;
+        let learned =
+            learned::from_success(&self.command.what.facts.limits, self.asked, entries, mrs);
+        // There while it is held: `hugemr usage` of another process reads it.
+        let _note = entries
+            .filter(|_| self.command.hold && self.asked.opened.simulated().is_none())
+            .map(|entries| notes::write(&self.asked.device.name, mrs, entries));
         if json && self.command.hold {
             json::write(&json::register(seen, None))?;
         } else if !json {
             say(&render::registered(seen, self.command.all))?;
+        }
+        if let Some(text) = learned {
+            remark(&text);
         }
         if self.command.hold {
             remark("held until SIGINT or SIGTERM; the MRs live in this process and nowhere else");
@@ -366,6 +377,12 @@ impl Run<'_> {
             },
             _ => render::failure(self.asked, self.plan, error),
         };
+        if let Cause::Register(cause) = &*error.cause {
+            let limits = &self.command.what.facts.limits;
+            failure
+                .more
+                .extend(learned::from_failure(limits, self.asked, self.plan, cause));
+        }
         if let Some(left) = &error.not_given_back {
             failure.more.push(format!(
                 "pages were added and could not be given back: {left}"

@@ -4,6 +4,7 @@ pub(crate) mod diagnosis;
 mod doctor;
 mod inspect;
 pub(crate) mod plan;
+pub(crate) mod probe;
 pub(crate) mod prove;
 mod refusal;
 pub(crate) mod register;

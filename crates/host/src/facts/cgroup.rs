@@ -3,7 +3,7 @@
 //! A limit of any ancestor holds, so the lowest one is what counts. Sources: Linux
 //! `Documentation/admin-guide/cgroup-v1/hugetlb.rst`, `Documentation/admin-guide/cgroup-v2.rst`.
 
-use hugemr_core::limits::HugetlbLimit;
+use hugemr_core::process::HugetlbLimit;
 use hugemr_core::size::PageSize;
 
 use crate::facts::process::ProcessId;

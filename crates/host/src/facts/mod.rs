@@ -14,7 +14,7 @@ use hugemr_core::host::{Host, Platform};
 use crate::pools::Pools;
 use crate::root::Root;
 pub use cgroup::Cgroup;
-pub use hugemr_core::limits::{HugetlbLimit, Rlimit};
+pub use hugemr_core::process::{HugetlbLimit, Rlimit};
 pub use kernel::{DriverFacts, Kernel, VersionCandidate};
 pub use memory::{HugetlbMount, Memory, Overcommit, ThpMode};
 pub use pci::{Iommu, PciFunction};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use hugemr_core::fact::Limit;
-use hugemr_core::limits::{Rlimit, memlock_limit};
+use hugemr_core::process::{Rlimit, memlock_limit};
 
 use crate::root::{Root, parse_list};
 

@@ -3,7 +3,7 @@
 mod host;
 mod process;
 
-pub use crate::limits::{HugetlbLimit, Rlimit};
+pub use crate::process::{HugetlbLimit, Rlimit};
 pub use host::{
     Buddy, Candidate, DriverFacts, Function, Iommu, KernelFacts, MemoryFacts, PoolFacts, Pools,
     Port, RdmaDevice, Tracing, Visible,

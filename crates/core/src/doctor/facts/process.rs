@@ -1,7 +1,7 @@
 //! Facts of one process: what it may pin and map.
 
 use crate::fact::Limit;
-use crate::limits::{HugetlbLimit, Rlimit, memlock_limit};
+use crate::process::{HugetlbLimit, Rlimit, memlock_limit};
 use crate::size::PageSize;
 
 /// A mounted hugetlbfs.
