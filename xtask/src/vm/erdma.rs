@@ -71,7 +71,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         entries: "200000",
         memory_mib: 1536,
         append: "guest.kprobes huge2m=48",
-        seconds: 300,
+        seconds: 500,
         host_checks: &[("proved", proved::proved)],
     },
     Scenario {

@@ -53,7 +53,14 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
     let plan = match planned(command, &asked) {
         Ok(plan) => plan,
         Err(refusal) if command.force => forced(*refusal)?,
-        Err(refusal) => return refused(&command.what, &asked.device.name, &refusal),
+        Err(refusal) => {
+            if let (Some(node), Code::HugepageShort) = (command.nodes.node, refusal.code) {
+                remark(&format!(
+                    "--node {node}: only its own pages count, and only those that hugemr reserve --node {node} adds help"
+                ));
+            }
+            return refused(&command.what, &asked.device.name, &refusal);
+        }
     };
     if plan.verdict == Verdict::Undecided && command.what.strict {
         say(
