@@ -2,6 +2,7 @@
 //! decided in `request`.
 
 mod doctor;
+mod estimate;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -15,6 +16,7 @@ use hugemr_core::size::{Bytes, PageSize};
 use hugemr_core::version::{BundleVersion, KernelVersion};
 
 pub(crate) use doctor::{DoctorCommand, InspectCommand};
+pub(crate) use estimate::{EstimateArgs, RateOf};
 
 /// Registers as much memory as a host has as RDMA memory regions, on devices whose translation table is small.
 #[derive(Debug, Parser)]
@@ -72,8 +74,10 @@ pub(crate) struct PlanCommand {
     #[arg(long)]
     pub(crate) explain: bool,
     /// Print every MR as a line (number, offset, length, page), streamed
-    #[arg(long, conflicts_with_all = ["json", "explain"])]
+    #[arg(long, conflicts_with_all = ["json", "explain", "estimate"])]
     pub(crate) list: bool,
+    #[command(flatten)]
+    pub(crate) time: EstimateArgs,
 }
 
 #[derive(Debug, Args)]
@@ -114,6 +118,8 @@ pub(crate) struct RegisterCommand {
     /// What the MRs allow: a list of local-write, remote-read, remote-write, remote-atomic, relaxed-ordering
     #[arg(long, value_name = "LIST", value_parser = parse_access, default_value = "local-write,remote-read,remote-write")]
     pub(crate) access: Access,
+    #[command(flatten)]
+    pub(crate) time: EstimateArgs,
 }
 
 /// What is asked for, of `plan` and `register` alike.

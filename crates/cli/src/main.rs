@@ -6,6 +6,7 @@
 mod args;
 mod commands;
 mod device;
+mod estimate;
 mod exit;
 mod host;
 mod json;

@@ -18,6 +18,7 @@ pub mod inspect;
 pub mod layout;
 pub mod ledger;
 pub mod mapping;
+pub mod measure;
 pub mod pools;
 pub mod populate;
 pub mod reserve;

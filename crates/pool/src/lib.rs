@@ -38,6 +38,7 @@
 mod build;
 mod error;
 mod pipeline;
+mod populating;
 mod report;
 mod reserve;
 mod step;

@@ -15,11 +15,13 @@ use super::plan::{Asked, ask, refused};
 use super::{remark, say};
 use crate::args::{MemoryKind, RegisterCommand, SimLayout};
 use crate::device::{self, Opened};
+use crate::estimate::Estimated;
 use crate::exit::{Ended, Exit, Failure};
 use crate::progress::{Pools, Steps};
 use crate::render::register::{self as render, Held, Proved, Released};
 use crate::signals::Watch;
-use crate::{host, json};
+
+use crate::{estimate, host, json};
 
 /// Where simulated memory begins: an address that a real mapping of that size could have.
 const SIMULATED_BASE: u64 = 0x7e00_0000_0000;
@@ -38,6 +40,11 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         asked.host.nodes = None;
         asked.host.cgroup.clear();
     }
+    if command.time.estimate && memory == MemoryKind::None {
+        return Err(Failure::usage(
+            "--estimate: no memory is mapped that could take time; add --memory real",
+        ));
+    }
     if command.reserve && memory == MemoryKind::None {
         return Err(Failure::usage(
             "--reserve: no memory is mapped that could need pages; add --memory real",
@@ -54,11 +61,13 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         )?;
         return Ok(Exit::No);
     }
+    let estimated = estimate::make(&command.time, &plan, &asked.opened, command.threads);
     let watch = Watch::start()?;
     let run = Run {
         command,
         asked: &asked,
         plan: &plan,
+        estimated,
         watch: &watch,
     };
     match memory {
@@ -112,6 +121,7 @@ struct Run<'a> {
     command: &'a RegisterCommand,
     asked: &'a Asked,
     plan: &'a Plan,
+    estimated: Option<Estimated>,
     watch: &'a Watch,
 }
 
@@ -223,6 +233,7 @@ impl Run<'_> {
             let proved = self.prove(|backend| pool.verify(backend, &tell));
             let mut seen = self.seen(&held, proved);
             seen.reserved = reserved();
+            seen.estimated.clone_from(&self.estimated);
             let shown = pool.hold(&tell, || self.show(&seen));
             (held, seen, shown, Instant::now())
         });

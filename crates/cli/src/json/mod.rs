@@ -4,6 +4,7 @@
 
 mod diagnosis;
 mod doctor;
+mod estimate;
 mod facts;
 mod inspect;
 mod plan;
@@ -13,6 +14,7 @@ mod walk;
 
 pub(crate) use diagnosis::diagnosis;
 pub(crate) use doctor::doctor;
+pub(crate) use estimate::estimate;
 pub(crate) use facts::{facts, read as read_facts};
 pub(crate) use inspect::inspect;
 pub(crate) use plan::{PlanDocument, RefusalDocument, limit};
