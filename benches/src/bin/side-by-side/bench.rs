@@ -32,7 +32,7 @@ impl Bench {
     /// `rounds` quiet rounds, three in a quick run.
     pub(crate) fn effort(&self, rounds: usize) -> Effort {
         let (rounds, most) = match self.size {
-            Size::Full => (rounds, Duration::from_secs(240)),
+            Size::Full => (rounds, Duration::from_secs(90)),
             Size::Quick => (3, Duration::from_secs(2)),
         };
         Effort {

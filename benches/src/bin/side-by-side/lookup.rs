@@ -80,7 +80,7 @@ const SORTED: &str = "sorted Vec";
 const UCX: &str = "UCX ucs_pgtable_lookup";
 
 pub(crate) fn run(bench: &Bench) -> Result<Section> {
-    let queries = bench.pick(1 << 20, 1 << 14);
+    let queries = bench.pick(1 << 20, 1 << 17);
     let mut section = Section::new(
         "Look-up",
         format!(

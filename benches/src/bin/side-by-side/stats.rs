@@ -65,7 +65,7 @@ impl fmt::Display for Spread {
             x if x >= 1000.0 => 0,
             x if x >= 100.0 => 1,
             x if x >= 0.1 => 2,
-            _ => 4,
+            _ => 3,
         };
         write!(
             f,
