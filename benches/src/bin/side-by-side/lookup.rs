@@ -73,6 +73,73 @@ impl Chain {
     }
 }
 
+/// The key of the MR that holds `[at, at + LEN)`; `NONE` where there is none. All of them are made part of the loop, as a
+/// user's compiler would on a hot path.
+trait Find: Copy {
+    fn find(self, at: u64) -> u32;
+}
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Ours<'a>(&'a KeyTable);
+
+impl Find for Ours<'_> {
+    #[inline(always)]
+    fn find(self, at: u64) -> u32 {
+        self.0.lookup(at, LEN).map_or(NONE, |key| key.rkey.0)
+    }
+}
+
+/// By start: end (exclusive) and key.
+#[derive(Clone, Copy)]
+struct Tree<'a>(&'a BTreeMap<u64, (u64, u32)>);
+
+impl Find for Tree<'_> {
+    #[inline(always)]
+    fn find(self, at: u64) -> u32 {
+        let found = self.0.range(..=at).next_back();
+        let hit = found.filter(|(_, (end, _))| at + LEN <= *end);
+        hit.map_or(NONE, |(_, (_, key))| *key)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Ranges<'a>(&'a RangeMap<u64, u32>);
+
+impl Find for Ranges<'_> {
+    #[inline(always)]
+    fn find(self, at: u64) -> u32 {
+        let found = self.0.get_key_value(&at);
+        let hit = found.filter(|(range, _)| at + LEN <= range.end);
+        hit.map_or(NONE, |(_, key)| *key)
+    }
+}
+
+/// Start, end (exclusive), key.
+#[derive(Clone, Copy)]
+struct Sorted<'a>(&'a [(u64, u64, u32)]);
+
+impl Find for Sorted<'_> {
+    #[inline(always)]
+    fn find(self, at: u64) -> u32 {
+        let behind = self.0.partition_point(|mr| mr.0 <= at);
+        let found = behind.checked_sub(1).and_then(|i| self.0.get(i));
+        let hit = found.filter(|mr| at + LEN <= mr.1);
+        hit.map_or(NONE, |mr| mr.2)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Ucx<'a>(&'a PageTable);
+
+impl Find for Ucx<'_> {
+    #[inline(always)]
+    fn find(self, at: u64) -> u32 {
+        self.0.key(at, LEN).unwrap_or(NONE)
+    }
+}
+
 const OURS: &str = "KeyTable";
 const TREE: &str = "BTreeMap";
 const RANGE: &str = "rangemap";
@@ -124,36 +191,15 @@ fn one(bench: &Bench, section: &mut Section, shape: Shape, n: u64, queries: usiz
     let sorted: Vec<(u64, u64, u32)> = numbered()
         .map(|((start, len), key)| (start, start + len, key))
         .collect();
-    let ours = |at: u64| keys.lookup(at, LEN).map_or(u32::MAX, |key| key.rkey.0);
-    let by_tree = |at: u64| {
-        let found = tree.range(..=at).next_back();
-        found
-            .filter(|(_, (end, _))| at + LEN <= *end)
-            .map_or(u32::MAX, |(_, (_, key))| *key)
-    };
-    let by_range = |at: u64| {
-        let found = range.get_key_value(&at);
-        found
-            .filter(|(range, _)| at + LEN <= range.end)
-            .map_or(u32::MAX, |(_, key)| *key)
-    };
-    let by_halves = |at: u64| {
-        let behind = sorted.partition_point(|mr| mr.0 <= at);
-        let found = behind.checked_sub(1).map(|i| &sorted[i]);
-        found
-            .filter(|mr| at + LEN <= mr.1)
-            .map_or(u32::MAX, |mr| mr.2)
-    };
     let ucx = PageTable::new(&mrs);
-    let sum = independent(&queries, &ours);
+    let sum = independent(&queries, &Ours(&keys));
     let mut ways = Vec::new();
-    pair(&mut ways, OURS, &queries, sum, ours);
-    pair(&mut ways, TREE, &queries, sum, by_tree);
-    pair(&mut ways, RANGE, &queries, sum, by_range);
-    pair(&mut ways, SORTED, &queries, sum, by_halves);
+    pair(&mut ways, OURS, &queries, sum, Ours(&keys));
+    pair(&mut ways, TREE, &queries, sum, Tree(&tree));
+    pair(&mut ways, RANGE, &queries, sum, Ranges(&range));
+    pair(&mut ways, SORTED, &queries, sum, Sorted(&sorted));
     if let Ok(ucx) = &ucx {
-        let by_ucx = |at: u64| ucx.key(at, LEN).unwrap_or(u32::MAX);
-        pair(&mut ways, UCX, &queries, sum, by_ucx);
+        pair(&mut ways, UCX, &queries, sum, Ucx(ucx));
     }
     let measured = alternate(&bench.effort(9), ways)?;
     let asked = Asked {
@@ -176,7 +222,7 @@ fn pair<'a>(
     who: &str,
     queries: &'a [u64],
     sum: u64,
-    find: impl Fn(u64) -> u32 + Copy + 'a,
+    find: impl Find + 'a,
 ) {
     let checked = move |start: Instant, got: u64| {
         let took = start.elapsed();
@@ -197,17 +243,18 @@ fn pair<'a>(
 }
 
 #[inline(never)]
-fn independent(queries: &[u64], find: &impl Fn(u64) -> u32) -> u64 {
-    queries.iter().map(|at| u64::from(find(*at))).sum()
+fn independent(queries: &[u64], table: &impl Find) -> u64 {
+    let keys = queries.iter().map(|at| table.find(*at));
+    keys.map(u64::from).sum()
 }
 
 /// The compiler does not know that `nothing` is 0, so each address needs the key before.
 #[inline(never)]
-fn dependent(queries: &[u64], find: &impl Fn(u64) -> u32) -> u64 {
+fn dependent(queries: &[u64], table: &impl Find) -> u64 {
     let nothing = black_box(0u64);
     let (mut key, mut sum) = (0u64, 0u64);
     for at in queries {
-        key = u64::from(find(at + (key & nothing)));
+        key = u64::from(table.find(at + (key & nothing)));
         sum += key;
     }
     sum
