@@ -188,15 +188,26 @@ impl Estimate {
 mod tests {
     use super::*;
     use crate::device::{Device, Family};
-    use crate::host::Host;
+    use crate::host::{Host, Platform};
     use crate::plan::{Pages, PlanRequest, plan};
     use crate::size::PageSize;
+    use crate::version::KernelVersion;
 
     fn planned(gib: u64, chunk_gib: u64) -> Plan {
         let mut request = PlanRequest::total(gib * GIB).pages(Pages::Only(PageSize::M2));
         request.chunk = Some(chunk_gib * GIB);
         let device = Device::unlimited("test", Family::Other);
-        plan(&request, &device, &Host::default()).unwrap()
+        let platform = Platform {
+            // With the fix for MRs of more than 4 GiB.
+            kernel: Some(KernelVersion::new(6, 16, 0)),
+            iommu: Some(false),
+            ..Platform::default()
+        };
+        let host = Host {
+            platform,
+            ..Host::default()
+        };
+        plan(&request, &device, &host).unwrap()
     }
 
     fn cost(best: f64, likely: f64, worst: f64) -> Option<Cost> {

@@ -145,7 +145,7 @@ impl Run<'_> {
         };
         let contiguous = self.command.layout == SimLayout::Contiguous;
         device::back(device, SIMULATED_BASE, &self.plan.segments, contiguous)?;
-        let steps = Steps::new(self.command.what.json, self.watch);
+        let steps = Steps::new(self.command.what.json, self.watch, self.plan.mapped);
         self.watch.comes_to(hugemr::Step::Register);
         let progress = |p: &hugemr_core::registrar::Progress| {
             steps.tell(hugemr::Event::Progress {
@@ -197,7 +197,7 @@ impl Run<'_> {
     /// Memory of this host.
     fn with_memory(&self) -> Ended {
         let pools = host::free_pages();
-        let steps = Steps::new(self.command.what.json, self.watch);
+        let steps = Steps::new(self.command.what.json, self.watch, self.plan.mapped);
         let tell = |event| steps.tell(event);
         let simulated = self.asked.opened.simulated();
         let back = |chunk: &Chunk, addr: u64, runs: &[PhysRun]| match simulated {

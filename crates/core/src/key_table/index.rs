@@ -122,10 +122,10 @@ impl<L: Copy> Index<L> {
     pub(super) fn at_or_after(&self, offset: u64) -> usize {
         let (chunks, number) = match self {
             Self::Shift { chunks, shift } => {
-                (chunks, chunks.from_origin(offset).map(|at| at >> shift))
+                (chunks, chunks.past_origin(offset).map(|at| at >> shift))
             }
             Self::Stride { chunks, by } => {
-                (chunks, chunks.from_origin(offset).map(|at| by.divide(at)))
+                (chunks, chunks.past_origin(offset).map(|at| by.divide(at)))
             }
             Self::Buckets(buckets) => {
                 return buckets
@@ -253,7 +253,7 @@ impl<L> Equal<L> {
     }
 
     /// Distance from the first whole chunk; `None` in the shorter one before it.
-    fn from_origin(&self, offset: u64) -> Option<u64> {
+    fn past_origin(&self, offset: u64) -> Option<u64> {
         offset.checked_sub(self.lead)
     }
 
