@@ -109,3 +109,25 @@ as_nobody() {
     shift
     prlimit --memlock="$limit" setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
 }
+
+# start_hugemr COUNT ARGUMENT...: registers in the background and waits for COUNT regions
+start_hugemr() {
+    count=$1
+    shift
+    hugemr register "$@" --device "$DEVICE" --hold >/tmp/hold.out 2>&1 &
+    holder=$!
+    holds 30 $holder "$count" || {
+        seen=$(mrs $holder)
+        kill -9 $holder 2>/dev/null
+        cat /tmp/hold.out
+        bad "hugemr register $*: $seen MRs, expected $count: $(tail -n 1 /tmp/hold.out)"
+    }
+}
+
+# end_hugemr: a polite end leaves status 0 and nothing behind
+end_hugemr() {
+    kill -TERM $holder
+    wait $holder
+    same "exit status after SIGTERM" $? 0
+    same "MRs left" "$(mrs)" 0
+}

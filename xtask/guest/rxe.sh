@@ -79,7 +79,6 @@ sabotage_probe_memlock() {
 
 # --- hugemr, where only this device can show it -------------------------------------------------
 
-# What the kernel says to such a length (EINVAL) is probe-64tib: hugemr does not get that far.
 check_hugemr_64tib() {
     need_hugemr
     hugemr register 64TiB --device rxe0 --pages 2MiB >/tmp/out 2>&1
@@ -91,6 +90,27 @@ check_hugemr_64tib() {
 }
 sabotage_hugemr_64tib() {
     rdma link del rxe0
+}
+
+# One page of 1 GiB mapped 65,536 times makes such a range real. The plan refuses it as one MR; past the plan it is
+# the kernel that does.
+check_hugemr_64tib_force() {
+    need_hugemr
+    echo 100000 >/proc/sys/vm/max_map_count
+    for way in "" --force; do
+        hugemr register ${size:-64TiB} --one-mr --device rxe0 --pages 1GiB --alias-pages 1 $way >/tmp/out 2>&1
+        status=$?
+        cat /tmp/out
+        case $way in --force) expected=3 ;; *) expected=1 ;; esac
+        same "exit status with '$way'" $status $expected
+        grep -q 'longer than the limit of 16 TiB - 4 KiB' /tmp/out || bad "the limit is not named with '$way'"
+    done
+    grep -q 'ibv_reg_mr.*EINVAL' /tmp/out || bad "$(tail -n 1 /tmp/out)"
+    same "MRs left" "$(mrs)" 0
+    ok "one MR of 64 TiB: refused by the plan, with --force by the kernel (EINVAL)"
+}
+sabotage_hugemr_64tib_force() {
+    size=1GiB
 }
 
 check_hugemr_verify() {
@@ -105,11 +125,61 @@ check_hugemr_verify() {
     ok "$(grep '^proved' /tmp/out)"
 }
 sabotage_hugemr_verify() {
-    # a control group that allows one PD and eight MRs, but no queues to move data with
+    # one PD and eight MRs, but no queues to move data with
+    few_objects 9
+}
+
+# few_objects COUNT: what this shell starts may have so many PDs, MRs and queues on rxe0
+few_objects() {
     mkdir -p /tmp/cgroup
     mount -t cgroup2 none /tmp/cgroup
     echo +rdma >/tmp/cgroup/cgroup.subtree_control
     mkdir /tmp/cgroup/few
-    echo "rxe0 hca_handle=2 hca_object=9" >/tmp/cgroup/few/rdma.max
+    echo "rxe0 hca_handle=4 hca_object=$1" >/tmp/cgroup/few/rdma.max
     echo 0 >/tmp/cgroup/few/cgroup.procs
+}
+
+# --- the tests of the backend on this device ----------------------------------------------------
+
+# suite ARGUMENT...: ends the check as failed unless all tests chosen have passed, and at least one
+suite() {
+    need_hugemr
+    HUGEMR_TEST_DEVICE=rxe0 verbs-suite --include-ignored --test-threads=1 "$@" >/tmp/suite 2>&1
+    status=$?
+    cat /tmp/suite
+    same "exit status of the suite ($(grep -c ' FAILED$' /tmp/suite) tests failed)" $status 0
+    grep -q '^test result: ok. [1-9]' /tmp/suite || bad "no test ran"
+}
+
+# The same checks on three backends; the harness makes a table of what they say.
+check_conformance() {
+    suite --show-output rigs::
+    for backend in simulator fake_verbs real_device; do
+        count=$(grep -c "^test rigs::$backend::.* ok\$" /tmp/suite)
+        [ "$count" -gt 0 ] || bad "nothing was checked on $backend"
+        said="$said $count on $backend"
+    done
+    ok "passed:$said"
+}
+sabotage_conformance() {
+    # too few for all that eight threads keep
+    few_objects 40
+}
+
+check_from_raw() {
+    suite from_raw::
+    ok "context and PD of the program's own are usable after ours is dropped"
+}
+sabotage_from_raw() {
+    # the context, the PD, and no MR
+    few_objects 1
+}
+
+# 512 MiB of huge pages in 8 MRs. Proved as it is; then with keys and borders that are wrong, each of which must be caught.
+check_proof_catches() {
+    suite --show-output proof::
+    ok "$(sed -n 's/^caught: //p' /tmp/suite | tail -n 1)"
+}
+sabotage_proof_catches() {
+    echo 0 >/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
 }

@@ -3,6 +3,9 @@
 
 mod doctor;
 mod estimate;
+mod limits;
+mod node;
+mod prove;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -17,6 +20,9 @@ use hugemr_core::version::{BundleVersion, KernelVersion};
 
 pub(crate) use doctor::{DoctorCommand, InspectCommand};
 pub(crate) use estimate::{EstimateArgs, RateOf};
+pub(crate) use limits::{LearnCommand, LimitsArgs, ProbeCommand, UsageCommand};
+pub(crate) use node::NodeArgs;
+pub(crate) use prove::ProveBy;
 
 /// Registers as much memory as a host has as RDMA memory regions, on devices whose translation table is small.
 #[derive(Debug, Parser)]
@@ -31,6 +37,15 @@ pub(crate) use estimate::{EstimateArgs, RateOf};
         Exit status: 0 yes or done, 1 the answer is no, 2 bad usage or input, 3 the system refused."
 )]
 pub(crate) struct Cli {
+    /// File of defaults [default: hugemr/config.toml in the XDG config folder, then /etc/hugemr/config.toml]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "HUGEMR_CONFIG",
+        hide_env = true
+    )]
+    pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -53,6 +68,12 @@ pub(crate) enum Command {
     Doctor(DoctorCommand),
     /// Show the mappings of a process, what backs them, and what MRs over them would cost
     Inspect(InspectCommand),
+    /// Find the limits of a device by trying: table entries, MRs, large pages; and save them
+    Probe(ProbeCommand),
+    /// Narrow what is known of a device by a report: what was registered, and what was refused
+    Learn(LearnCommand),
+    /// Show who holds MRs, how many bytes are pinned, and what is left of the table
+    Usage(UsageCommand),
     /// More: run cases from a file (JSON Lines) through the code of the commands, and compare
     Replay(ReplayCommand),
     /// More: print the man page
@@ -94,9 +115,13 @@ pub(crate) struct RegisterCommand {
     /// Add the huge pages that are missing, and give exactly those back at the end (needs root)
     #[arg(long)]
     pub(crate) reserve: bool,
-    /// Prove each MR and each border by RDMA write and read through the device
+    /// Prove each MR and each border by RDMA write and read through the device. Where it cannot reach itself, one line says
+    /// so, and the exit status stays 0 (1 with --strict)
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Prove the page size of each MR by what the kernel is seen to do: predicted against seen (needs root)
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
+    pub(crate) prove: Option<ProveBy>,
     /// Skip the refusal of the plan and show what the device answers
     #[arg(long)]
     pub(crate) force: bool,
@@ -120,6 +145,8 @@ pub(crate) struct RegisterCommand {
     pub(crate) access: Access,
     #[command(flatten)]
     pub(crate) time: EstimateArgs,
+    #[command(flatten)]
+    pub(crate) nodes: NodeArgs,
 }
 
 /// What is asked for, of `plan` and `register` alike.
@@ -137,7 +164,7 @@ pub(crate) struct WhatArgs {
     /// Answer as one JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Undecided counts as no
+    /// Undecided counts as no, and so does unproven (register --verify)
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]
@@ -195,6 +222,11 @@ pub(crate) struct FactArgs {
     /// What the process may pin: a size, or unlimited
     #[arg(long, value_name = "SIZE", value_parser = parse_memlock)]
     pub(crate) memlock: Option<Memlock>,
+    #[command(flatten)]
+    pub(crate) limits: LimitsArgs,
+    /// Which of these flags the config file gave.
+    #[arg(skip)]
+    pub(crate) configured: Vec<&'static str>,
 }
 
 #[derive(Debug, Args)]
@@ -264,6 +296,11 @@ pub(crate) struct DiagnoseCommand {
     /// The error: EIO, 5, or "Input/output error"
     #[arg(long, value_name = "ERRNO", value_parser = parse_errno)]
     pub(crate) errno: Option<Errno>,
+    /// A device of this host, whose measured limits are used
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    #[command(flatten)]
+    pub(crate) limits: LimitsArgs,
     /// Family of the device: erdma, efa, ionic, mlx4, ascend, verbs [default: erdma, or as the log says]
     #[arg(long, value_name = "FAMILY", value_parser = parse_family)]
     pub(crate) family: Option<hugemr_core::device::Family>,
@@ -349,14 +386,14 @@ pub(crate) enum Memlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MaybeKernel(pub(crate) Option<KernelVersion>);
 
-fn parse_count(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     let digits: String = text.chars().filter(|c| !matches!(c, ',' | '_')).collect();
     digits
         .parse()
         .map_err(|_| format!("{text:?} is no whole number"))
 }
 
-fn parse_budget(text: &str) -> Result<Budget, String> {
+pub(crate) fn parse_budget(text: &str) -> Result<Budget, String> {
     if text.eq_ignore_ascii_case("unknown") {
         return Ok(Budget::Unknown);
     }
@@ -370,7 +407,7 @@ fn parse_budget(text: &str) -> Result<Budget, String> {
     Ok(Budget::Between(low, high))
 }
 
-fn parse_kernel(text: &str) -> Result<MaybeKernel, String> {
+pub(crate) fn parse_kernel(text: &str) -> Result<MaybeKernel, String> {
     if text.eq_ignore_ascii_case("unknown") {
         return Ok(MaybeKernel(None));
     }
@@ -379,7 +416,7 @@ fn parse_kernel(text: &str) -> Result<MaybeKernel, String> {
         .map_err(|e| format!("{e}"))
 }
 
-fn parse_driver(text: &str) -> Result<Driver, String> {
+pub(crate) fn parse_driver(text: &str) -> Result<Driver, String> {
     match text.to_ascii_lowercase().as_str() {
         "in-tree" => Ok(Driver::InTree),
         "vendor" => Ok(Driver::Vendor(None)),
@@ -395,7 +432,7 @@ fn parse_driver(text: &str) -> Result<Driver, String> {
     }
 }
 
-fn parse_memlock(text: &str) -> Result<Memlock, String> {
+pub(crate) fn parse_memlock(text: &str) -> Result<Memlock, String> {
     if matches!(text, "unlimited" | "infinity" | "-1") {
         return Ok(Memlock::Unlimited);
     }
@@ -413,7 +450,7 @@ fn parse_pages(text: &str) -> Result<Pages, String> {
     }
 }
 
-fn parse_page(text: &str) -> Result<PageSize, String> {
+pub(crate) fn parse_page(text: &str) -> Result<PageSize, String> {
     text.parse::<PageSize>().map_err(|e| e.to_string())
 }
 

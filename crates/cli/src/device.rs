@@ -1,6 +1,8 @@
 //! From `--device` to a device: the only module that names a backend.
 
 pub(crate) mod doctor;
+mod identity;
+pub(crate) mod probe;
 pub(crate) mod stated;
 
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use hugemr_core::device::Device;
 use hugemr_core::fact::{Kind, Limit, Source};
 use hugemr_core::host::Host;
 use hugemr_core::layout::PhysRun;
+use hugemr_core::limits::Identity;
 use hugemr_core::size::PageSize;
 use hugemr_sim::{Outcome, Overrides, SimDevice, SimMemory};
 use hugemr_verbs::{OpenOptions, VerbsBackend};
@@ -35,7 +38,15 @@ impl Opened {
     pub(crate) fn device(&self) -> Device {
         match self {
             Self::Simulated(device) => device.device().clone(),
-            Self::Real(device) => device.device().clone(),
+            Self::Real(device) => with_others(device),
+        }
+    }
+
+    /// The device and the software that drives it.
+    pub(crate) fn identity(&self) -> Identity {
+        match self {
+            Self::Simulated(device) => identity::simulated(device),
+            Self::Real(device) => identity::real(device),
         }
     }
 
@@ -47,12 +58,29 @@ impl Opened {
         }
     }
 
+    /// The NUMA node that the device is near, where it is known.
+    pub(crate) fn numa_node(&self) -> Option<u32> {
+        match self {
+            Self::Simulated(_) => None,
+            Self::Real(device) => device.info().pci.as_ref()?.numa_node,
+        }
+    }
+
     /// The simulated device, whose inside can be read.
     pub(crate) fn simulated(&self) -> Option<&SimDevice> {
         match self {
             Self::Simulated(device) => Some(device),
             Self::Real(_) => None,
         }
+    }
+}
+
+/// The device's limits, with what the kernel tells of the MRs of others.
+fn with_others(backend: &VerbsBackend) -> Device {
+    let device = backend.device();
+    Device {
+        used: crate::host::used_by_others(&device.name),
+        ..device.clone()
     }
 }
 
@@ -270,4 +298,24 @@ pub(crate) fn refused_page(opened: &Opened) -> Option<PageSize> {
             .arrival?
             .page,
     )
+}
+
+/// Entries of the MRs that a simulated device held when it refused one for want of entries, and with that one.
+pub(crate) fn refused_level(opened: &Opened) -> Option<(u64, u64)> {
+    let device = opened.simulated()?;
+    let log = device.log();
+    let state = device.state();
+    // A log that has lost its beginning tells no sum.
+    if log.len() as u64 != state.registered + state.refused {
+        return None;
+    }
+    let at = log.iter().rposition(|event| {
+        event.arrival.is_some() && matches!(event.outcome, Outcome::Refused { .. })
+    })?;
+    let entries = |event: &hugemr_sim::RegEvent| event.arrival.map_or(0, |arrival| arrival.entries);
+    let held = log[..at]
+        .iter()
+        .filter(|event| matches!(event.outcome, Outcome::Registered(_)));
+    let fitted: u64 = held.map(entries).sum();
+    Some((fitted, fitted + entries(&log[at])))
 }

@@ -1,9 +1,11 @@
 //! Facts of this host, as the planner takes them.
 
+use hugemr_core::device::Used;
 use hugemr_core::host::Host;
 use hugemr_core::plan::Pages;
-use hugemr_core::size::PageSize;
+use hugemr_core::size::{GIB, PageSize};
 use hugemr_host::facts::{Facts, Memory};
+use hugemr_host::netlink::{self, Mr};
 use hugemr_host::root::Root;
 
 /// Reads what can be read, for this process.
@@ -47,4 +49,33 @@ pub(crate) fn free_pages() -> Vec<(PageSize, u64)> {
 pub(crate) fn threads() -> std::num::NonZeroUsize {
     let cpus = hugemr_host::populate::usable_cpus(&Root::real());
     std::num::NonZeroUsize::new(cpus).unwrap_or(std::num::NonZeroUsize::MIN)
+}
+
+/// What MRs other than those of this process take on a device, as far as the kernel lists them.
+pub(crate) fn used_by_others(device: &str) -> Used {
+    let own = std::process::id();
+    netlink::mrs(device).map_or(Used::UNKNOWN, |mrs| {
+        used(mrs.iter().filter(|mr| mr.pid != Some(own)))
+    })
+}
+
+/// Entries and number of MRs: the kernel tells lengths, and not the page size.
+pub(crate) fn used<'a>(mrs: impl Iterator<Item = &'a Mr>) -> Used {
+    let mut used = Used::NOTHING;
+    let (mut least, mut most, mut count) = (0u64, 0u64, 0u64);
+    for mr in mrs {
+        count += 1;
+        least = least.saturating_add(mr.len.div_ceil(GIB).max(1));
+        // It may begin and end within a page.
+        most = most.saturating_add(PageSize::K4.pages_for(mr.len).saturating_add(1));
+    }
+    used.entries = (least, Some(most));
+    used.mrs = (count, Some(count));
+    used
+}
+
+/// CPUs of this host: those of the instance.
+pub(crate) fn cpus() -> Option<u64> {
+    let online = Root::real().text("/sys/devices/system/cpu/online")?;
+    hugemr_host::root::parse_list(&online).map(|list| list.len() as u64)
 }

@@ -5,11 +5,15 @@
 
 mod args;
 mod commands;
+mod config;
 mod device;
 mod estimate;
 mod exit;
 mod host;
 mod json;
+mod learned;
+mod limits;
+mod notes;
 mod progress;
 mod render;
 mod request;
@@ -27,7 +31,7 @@ use args::{Cli, Command};
 use exit::{Ended, Exit, Failure};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let mut cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are answers; clap knows which stream and which of them are failures.
@@ -48,7 +52,9 @@ fn main() -> ExitCode {
         }
     };
     let json = wants_json(&cli.command);
-    match run(cli.command) {
+    let ended =
+        config::apply(cli.config.as_deref(), &mut cli.command).and_then(|()| run(cli.command));
+    match ended {
         Ok(exit) => exit.into(),
         Err(failure) => {
             report(&failure, json);
@@ -67,6 +73,9 @@ fn run(command: Command) -> Ended {
         Command::Diagnose(command) => commands::diagnose::run(&command),
         Command::Doctor(command) => commands::doctor::run(&command),
         Command::Inspect(command) => commands::inspect::run(&command),
+        Command::Probe(command) => commands::probe::run(&command),
+        Command::Learn(command) => commands::learn::run(&command),
+        Command::Usage(command) => commands::usage::run(&command),
         Command::Replay(command) => commands::replay::run(&command),
         Command::Man => commands::generate::man(),
         Command::Completions { shell } => commands::generate::completions(shell),
@@ -83,6 +92,9 @@ fn wants_json(command: &Command) -> bool {
         Command::Diagnose(command) => command.json,
         Command::Doctor(command) => command.json,
         Command::Inspect(command) => command.json,
+        Command::Probe(command) => command.json,
+        Command::Learn(command) => command.json,
+        Command::Usage(command) => command.json,
         Command::Replay(command) => command.json,
         Command::Man | Command::Completions { .. } => false,
     }

@@ -57,7 +57,14 @@ pub(crate) fn decimal_note(size: &Size) -> Option<String> {
 
 /// Puts what the user knows better over what was read.
 pub(crate) fn apply_facts(facts: &FactArgs, device: &mut Device, host: &mut Host) {
-    let given = |flag: &'static str| Source::new(Kind::Given, flag);
+    let given = |flag: &'static str| {
+        let text = if facts.configured.contains(&flag) {
+            "config file"
+        } else {
+            flag
+        };
+        Source::new(Kind::Given, text)
+    };
     if let Some(n) = facts.max_mr {
         device.max_mr = Limit::exact(n, given("--max-mr"));
     }

@@ -99,13 +99,40 @@ impl Host {
             .flat_map(|n| &n.pools)
             .filter(|p| p.page == page)
             .map(|p| p.free)
-            .sum();
+            .fold(0, u64::saturating_add);
         let reserved: u64 = self
             .reserved
             .iter()
             .filter(|(size, _)| *size == page)
-            .map(|(_, count)| count)
-            .sum();
+            .map(|(_, count)| *count)
+            .fold(0, u64::saturating_add);
         Some(free.saturating_sub(reserved))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Facts come from files, too (`--facts`): no number in them may end the program.
+    #[test]
+    fn pools_of_any_size_add_up() {
+        let pool = HugePool {
+            page: PageSize::M2,
+            total: u64::MAX,
+            free: u64::MAX,
+            surplus: 0,
+        };
+        let node = Node {
+            pools: vec![pool, pool],
+            ..Node::default()
+        };
+        let mut host = Host {
+            nodes: Some(vec![node]),
+            ..Host::default()
+        };
+        assert_eq!(host.free_pages(PageSize::M2), Some(u64::MAX));
+        host.reserved = vec![(PageSize::M2, u64::MAX), (PageSize::M2, 2)];
+        assert_eq!(host.free_pages(PageSize::M2), Some(0));
     }
 }

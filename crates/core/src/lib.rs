@@ -23,7 +23,12 @@ pub mod inspect;
 pub mod key_table;
 pub mod layout;
 pub mod learn;
+pub mod limits;
+pub mod place;
 pub mod plan;
+pub mod prior;
+pub mod probe;
+pub mod prove;
 pub mod quirk;
 #[allow(unsafe_code)]
 pub mod registrar;

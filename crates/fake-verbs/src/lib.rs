@@ -4,6 +4,9 @@
 //! It behaves as its [`config`] says. Its structures are those of `hugemr-verbs`, which are held against the C
 //! headers by that crate's oracle; its rules for registrations are `hugemr-sim`'s.
 //!
+//! Where verbs.h has a pointer to an object that outlives the call, the functions here take a reference to the object
+//! of ours that begins with it: the same to the caller, and said once.
+//!
 //! Never link this crate as a library into a program that links the real libibverbs: the symbols are the same.
 #![allow(
     clippy::missing_safety_doc,
@@ -14,6 +17,7 @@
 pub mod config;
 mod data;
 mod objects;
+mod queues;
 #[allow(non_camel_case_types, reason = "the names of verbs.h")]
 #[path = "../../verbs-backend/src/sys/types.rs"]
 pub mod types;
@@ -28,10 +32,9 @@ use hugemr_core::backend::{Access, MrRequest, RegBackend};
 use hugemr_core::errno::Errno;
 use libc::{c_char, c_int, c_uint, c_void};
 
-use config::{ListAnswer, Transport, Wire};
-use data::{ERR, INIT, READ, RESET, RTR, RTS, WRITE, Work};
+use config::ListAnswer;
 pub use objects::Counts;
-use objects::{Context, Cq, Device, End, Mr, Pd, Qp, Range, down, lock, up, world};
+use objects::{Context, Device, Mr, Pd, Range, down, lock, mutex, ours, up, world};
 use types::*;
 
 fn set_errno(errno: Errno) {
@@ -46,35 +49,25 @@ fn null<T>(errno: Errno) -> *mut T {
     ptr::null_mut()
 }
 
-fn give<T, U>(object: T) -> *mut U {
+/// Gives a new object to the caller, and counts it.
+fn give<T, U>(counter: &AtomicUsize, object: T) -> *mut U {
+    up(counter);
     Box::into_raw(Box::new(object)).cast()
-}
-
-/// Objects of the C interface, by the object of ours that begins with them.
-///
-/// # Safety
-/// `object` came from this library as an `O` and is alive.
-unsafe fn ours<'a, O, U>(object: *mut U) -> &'a O {
-    // SAFETY: says the caller.
-    unsafe { &*object.cast::<O>() }
 }
 
 /// Ends an object.
 ///
 /// # Safety
-/// `object` came from this library as an `O` and is used no more.
-unsafe fn end<O, U>(object: *mut U) {
-    // SAFETY: says the caller; it was made by `give`.
+/// `object` came from [`give`] as an `O`, counted by `counter`, and is used no more.
+unsafe fn end<O, U>(counter: &AtomicUsize, object: *mut U) {
+    down(counter);
+    // SAFETY: says the caller.
     drop(unsafe { Box::from_raw(object.cast::<O>()) });
-}
-
-fn mutex() -> libc::pthread_mutex_t {
-    libc::PTHREAD_MUTEX_INITIALIZER
 }
 
 /// How many objects are alive.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fake_verbs_counts(counts: *mut Counts) {
+pub(crate) unsafe extern "C" fn fake_verbs_counts(counts: *mut Counts) {
     let now = &world().count;
     let get = |counter: &AtomicUsize| counter.load(Ordering::SeqCst);
     let value = Counts {
@@ -91,10 +84,10 @@ pub unsafe extern "C" fn fake_verbs_counts(counts: *mut Counts) {
 
 /// What a provider calls when it is loaded; the number is that of the provider interface.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbs_register_driver_34(_operations: *const c_void) {}
+pub(crate) unsafe extern "C" fn verbs_register_driver_34(_operations: *const c_void) {}
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     let world = world();
     let devices: &[Device] = match world.config.list {
         ListAnswer::Fails(errno) => return null(errno),
@@ -122,39 +115,26 @@ pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     // SAFETY: from calloc in ibv_get_device_list.
     unsafe { libc::free(list.cast()) };
     down(&world().count.lists);
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    // SAFETY: a device of ours.
-    let device: &Device = unsafe { ours(device) };
+pub(crate) unsafe extern "C" fn ibv_get_device_name(device: &Device) -> *const c_char {
     device.ibv.name.as_ptr()
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    // SAFETY: a device of ours; they live as long as the process.
-    let device: &'static Device = unsafe { ours(device) };
+pub(crate) unsafe extern "C" fn ibv_open_device(device: &'static Device) -> *mut ibv_context {
     if let Some(errno) = device.config.open {
         return null(errno);
     }
-    up(&world().count.contexts);
-    give(Context {
+    let context = Context {
         ibv: ibv_context {
             device: ptr::from_ref(device).cast_mut().cast(),
-            ops: ibv_context_ops {
-                _before_poll_cq: [ptr::null_mut(); 11],
-                poll_cq: Some(poll_cq),
-                req_notify_cq: ptr::null_mut(),
-                _before_post_send: [ptr::null_mut(); 12],
-                post_send: Some(post_send),
-                post_recv: ptr::null_mut(),
-                _after_post_recv: [ptr::null_mut(); 5],
-            },
+            ops: queues::operations(),
             cmd_fd: -1,
             async_fd: -1,
             num_comp_vectors: 1,
@@ -163,11 +143,12 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
         },
         device,
         mrs: Mutex::default(),
-    })
+    };
+    give(&world().count.contexts, context)
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     // SAFETY: a context of ours.
     let this: &Context = unsafe { ours(context) };
     if let Some(errno) = this.device.config.close {
@@ -181,18 +162,15 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         }
     }
     // SAFETY: the caller uses it no more.
-    unsafe { end::<Context, _>(context) };
-    down(&world().count.contexts);
+    unsafe { end::<Context, _>(&world().count.contexts, context) };
     0
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_query_device(
-    context: *mut ibv_context,
+pub(crate) unsafe extern "C" fn ibv_query_device(
+    this: &Context,
     attr: *mut ibv_device_attr,
 ) -> c_int {
-    // SAFETY: a context of ours.
-    let this: &Context = unsafe { ours(context) };
     if let Some(errno) = this.device.config.query {
         return errno.0;
     }
@@ -202,13 +180,11 @@ pub unsafe extern "C" fn ibv_query_device(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_query_port(
-    context: *mut ibv_context,
+pub(crate) unsafe extern "C" fn ibv_query_port(
+    this: &Context,
     port: u8,
     attr: *mut ibv_port_attr,
 ) -> c_int {
-    // SAFETY: a context of ours.
-    let this: &Context = unsafe { ours(context) };
     if port != 1 {
         return Errno::EINVAL.0;
     }
@@ -218,14 +194,12 @@ pub unsafe extern "C" fn ibv_query_port(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_query_gid(
-    context: *mut ibv_context,
+pub(crate) unsafe extern "C" fn ibv_query_gid(
+    this: &Context,
     port: u8,
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    // SAFETY: a context of ours.
-    let this: &Context = unsafe { ours(context) };
     let Some(value) = this.device.gid(index).filter(|_| port == 1) else {
         set_errno(Errno::EINVAL);
         return -1;
@@ -236,40 +210,38 @@ pub unsafe extern "C" fn ibv_query_gid(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_is_fork_initialized() -> c_uint {
+pub(crate) unsafe extern "C" fn ibv_is_fork_initialized() -> c_uint {
     world().config.fork.unwrap_or(2)
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    // SAFETY: a context of ours.
-    let this: &Context = unsafe { ours(context) };
+pub(crate) unsafe extern "C" fn ibv_alloc_pd(this: &Context) -> *mut ibv_pd {
     if let Some(errno) = this.device.config.pd {
         return null(errno);
     }
-    up(&world().count.pds);
-    give(Pd {
+    let context = ptr::from_ref(this).cast_mut().cast();
+    let pd = Pd {
         ibv: ibv_pd { context, handle: 0 },
         users: AtomicUsize::new(0),
-    })
+    };
+    give(&world().count.pds, pd)
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: a PD of ours.
     let this: &Pd = unsafe { ours(pd) };
     if this.users.load(Ordering::SeqCst) > 0 {
         return Errno::EBUSY.0;
     }
     // SAFETY: the caller uses it no more.
-    unsafe { end::<Pd, _>(pd) };
-    down(&world().count.pds);
+    unsafe { end::<Pd, _>(&world().count.pds, pd) };
     0
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_reg_mr(
-    pd: *mut ibv_pd,
+pub(crate) unsafe extern "C" fn ibv_reg_mr(
+    pd: &Pd,
     addr: *mut c_void,
     length: usize,
     access: c_int,
@@ -280,8 +252,8 @@ pub unsafe extern "C" fn ibv_reg_mr(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_reg_mr_iova2(
-    pd: *mut ibv_pd,
+pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: &Pd,
     addr: *mut c_void,
     length: usize,
     iova: u64,
@@ -294,16 +266,13 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 /// # Safety
 /// As `ibv_reg_mr_iova2`.
 unsafe fn register(
-    pd: *mut ibv_pd,
+    pd: &Pd,
     addr: *mut c_void,
     length: usize,
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
-    // SAFETY: a PD of ours.
-    let this: &Pd = unsafe { ours(pd) };
-    // SAFETY: its context, which is alive.
-    let context: &Context = unsafe { ours(this.ibv.context) };
+    let context = pd.context();
     let Some(len) = NonZeroU64::new(length as u64) else {
         return null(Errno::EINVAL);
     };
@@ -323,16 +292,15 @@ unsafe fn register(
         iova,
         len: len.get(),
         access: request.access,
-        pd: pd.expose_provenance(),
+        pd: pd.address(),
     };
     lock(&context.device.ranges).insert(mr.rkey.0, range);
     lock(&context.mrs).insert(mr.handle);
-    up(&this.users);
-    up(&world().count.mrs);
-    give(Mr {
+    up(&pd.users);
+    let mr = Mr {
         ibv: ibv_mr {
-            context: this.ibv.context,
-            pd,
+            context: pd.ibv.context,
+            pd: ptr::from_ref(pd).cast_mut().cast(),
             addr,
             length,
             handle: 0,
@@ -340,17 +308,15 @@ unsafe fn register(
             rkey: mr.rkey.0,
         },
         handle: mr.handle,
-    })
+    };
+    give(&world().count.mrs, mr)
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: an MR of ours.
     let this: &Mr = unsafe { ours(mr) };
-    // SAFETY: its context, which is alive.
-    let context: &Context = unsafe { ours(this.ibv.context) };
-    // SAFETY: its PD, which is alive.
-    let pd: &Pd = unsafe { ours(this.ibv.pd) };
+    let (pd, context) = (this.pd(), this.pd().context());
     let rkey = this.ibv.rkey;
     // Before the key can be given to another MR.
     let range = lock(&context.device.ranges).remove(&rkey);
@@ -362,257 +328,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     }
     lock(&context.mrs).remove(&this.handle);
     down(&pd.users);
-    down(&world().count.mrs);
     // SAFETY: the caller uses it no more.
-    unsafe { end::<Mr, _>(mr) };
+    unsafe { end::<Mr, _>(&world().count.mrs, mr) };
     0
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_create_cq(
-    context: *mut ibv_context,
-    cqe: c_int,
-    cq_context: *mut c_void,
-    channel: *mut c_void,
-    _vector: c_int,
-) -> *mut ibv_cq {
-    // SAFETY: a context of ours.
-    let this: &Context = unsafe { ours(context) };
-    if let Some(errno) = this.device.config.cq {
-        return null(errno);
-    }
-    up(&world().count.cqs);
-    give(Cq {
-        ibv: ibv_cq {
-            context,
-            channel,
-            cq_context,
-            handle: 0,
-            cqe,
-            mutex: mutex(),
-            cond: libc::PTHREAD_COND_INITIALIZER,
-            comp_events_completed: 0,
-            async_events_completed: 0,
-        },
-        done: Mutex::default(),
-        users: AtomicUsize::new(0),
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: a CQ of ours.
-    let this: &Cq = unsafe { ours(cq) };
-    if this.users.load(Ordering::SeqCst) > 0 {
-        return Errno::EBUSY.0;
-    }
-    // SAFETY: the caller uses it no more.
-    unsafe { end::<Cq, _>(cq) };
-    down(&world().count.cqs);
-    0
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_create_qp(
-    pd: *mut ibv_pd,
-    init: *mut ibv_qp_init_attr,
-) -> *mut ibv_qp {
-    // SAFETY: a PD of ours.
-    let this: &Pd = unsafe { ours(pd) };
-    // SAFETY: its context, which is alive.
-    let context: &Context = unsafe { ours(this.ibv.context) };
-    // SAFETY: the caller's structure.
-    let init = unsafe { init.read() };
-    if init.qp_type != 2 || init.send_cq.is_null() || init.recv_cq.is_null() {
-        return null(Errno::EINVAL);
-    }
-    if let Some(errno) = context.device.config.qp {
-        return null(errno);
-    }
-    let number = context.device.next_qp.fetch_add(1, Ordering::SeqCst);
-    let state = End {
-        pd: pd.expose_provenance(),
-        state: RESET,
-        peer: 0,
-        access: 0,
-    };
-    lock(&context.device.ends).insert(number, state);
-    for cq in [init.send_cq, init.recv_cq] {
-        // SAFETY: a CQ of ours.
-        let cq: &Cq = unsafe { ours(cq) };
-        up(&cq.users);
-    }
-    up(&this.users);
-    up(&world().count.qps);
-    give(Qp {
-        ibv: ibv_qp {
-            context: this.ibv.context,
-            qp_context: init.qp_context,
-            pd,
-            send_cq: init.send_cq,
-            recv_cq: init.recv_cq,
-            srq: init.srq,
-            handle: 0,
-            qp_num: number,
-            state: RESET,
-            qp_type: init.qp_type,
-            mutex: mutex(),
-            cond: libc::PTHREAD_COND_INITIALIZER,
-            events_completed: 0,
-        },
-    })
-}
-
-/// The attributes that a reliable connection must have on its way, source: Linux `drivers/infiniband/core/verbs.c`
-/// (`qp_state_table`).
-const TO_INIT: u32 = 1 << 3 | 1 << 4 | 1 << 5;
-const TO_RTR: u32 = 1 << 7 | 1 << 8 | 1 << 12 | 1 << 15 | 1 << 17 | 1 << 20;
-const TO_RTS: u32 = 1 << 9 | 1 << 10 | 1 << 11 | 1 << 13 | 1 << 16;
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_modify_qp(
-    qp: *mut ibv_qp,
-    attr: *mut ibv_qp_attr,
-    mask: c_int,
-) -> c_int {
-    // SAFETY: a QP of ours.
-    let this: &Qp = unsafe { ours(qp) };
-    // SAFETY: its context, which is alive.
-    let context: &Context = unsafe { ours(this.ibv.context) };
-    // SAFETY: the caller's structure.
-    let attr = unsafe { attr.read() };
-    let mask = mask.cast_unsigned();
-    let device = context.device;
-    let mut ends = lock(&device.ends);
-    let Some(end) = ends.get_mut(&this.ibv.qp_num) else {
-        return Errno::EINVAL.0;
-    };
-    let complete = |needed: u32| mask == needed | 1;
-    let possible = match (end.state, attr.qp_state) {
-        (RESET, INIT) => complete(TO_INIT) && attr.port_num == 1,
-        (INIT, RTR) => {
-            complete(TO_RTR)
-                && device.config.transport == Transport::Ib
-                && device.config.wire != Wire::Refuses
-                && reaches_itself(device, &attr)
-        }
-        (RTR, RTS) => complete(TO_RTS),
-        (_, ERR | RESET) => true,
-        _ => false,
-    };
-    if !possible {
-        return Errno::EINVAL.0;
-    }
-    match attr.qp_state {
-        INIT => end.access = attr.qp_access_flags,
-        RTR => end.peer = attr.dest_qp_num,
-        _ => {}
-    }
-    end.state = attr.qp_state;
-    0
-}
-
-/// Whether the route leads to the device's own port.
-fn reaches_itself(device: &Device, attr: &ibv_qp_attr) -> bool {
-    let route = &attr.ah_attr;
-    if route.port_num != 1 || attr.path_mtu > device.port().active_mtu {
-        return false;
-    }
-    if device.config.infiniband {
-        return route.is_global == 0 && route.dlid == device.port().lid;
-    }
-    // Over Ethernet a link-local address of RoCE v2 does not loop back on every device: here never.
-    route.is_global == 1 && route.grh.sgid_index == 2 && device.gid(2) == Some(route.grh.dgid)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: a QP of ours.
-    let this: &Qp = unsafe { ours(qp) };
-    // SAFETY: its context, which is alive.
-    let context: &Context = unsafe { ours(this.ibv.context) };
-    // SAFETY: its PD, which is alive.
-    let pd: &Pd = unsafe { ours(this.ibv.pd) };
-    lock(&context.device.ends).remove(&this.ibv.qp_num);
-    for cq in [this.ibv.send_cq, this.ibv.recv_cq] {
-        // SAFETY: a CQ of ours, which is alive.
-        let cq: &Cq = unsafe { ours(cq) };
-        down(&cq.users);
-    }
-    down(&pd.users);
-    down(&world().count.qps);
-    // SAFETY: the caller uses it no more.
-    unsafe { end::<Qp, _>(qp) };
-    0
-}
-
-/// # Safety
-/// As `ibv_post_send`.
-unsafe extern "C" fn post_send(
-    qp: *mut ibv_qp,
-    request: *mut ibv_send_wr,
-    bad: *mut *mut ibv_send_wr,
-) -> c_int {
-    // SAFETY: a QP of ours.
-    let this: &Qp = unsafe { ours(qp) };
-    // SAFETY: its context, which is alive.
-    let context: &Context = unsafe { ours(this.ibv.context) };
-    // SAFETY: its CQ, which is alive.
-    let cq: &Cq = unsafe { ours(this.ibv.send_cq) };
-    let mut next = request;
-    while !next.is_null() {
-        // SAFETY: the caller's structure.
-        let request = unsafe { next.read() };
-        if request.num_sge != 1 || !matches!(request.opcode, READ | WRITE) {
-            // SAFETY: the caller's pointer.
-            unsafe { bad.write(next) };
-            return Errno::EINVAL.0;
-        }
-        // SAFETY: the caller's element.
-        let local = unsafe { request.sg_list.read() };
-        // SAFETY: an RDMA request has this member.
-        let remote = unsafe { request.wr.rdma };
-        let work = Work {
-            opcode: request.opcode,
-            local,
-            remote_addr: remote.remote_addr,
-            rkey: remote.rkey,
-        };
-        // SAFETY: the ranges were registered, so they are mapped.
-        let status = unsafe { data::run(context.device, this.ibv.qp_num, work) };
-        if request.send_flags & 1 << 1 != 0 || status != data::SUCCESS {
-            let mut done = ibv_wc::zeroed();
-            done.wr_id = request.wr_id;
-            done.status = status;
-            done.opcode = if request.opcode == READ { 2 } else { 1 };
-            done.byte_len = local.length;
-            done.qp_num = this.ibv.qp_num;
-            let mut queue = lock(&cq.done);
-            if context.device.config.wire == Wire::Noisy {
-                let mut noise = done;
-                noise.qp_num += 1;
-                noise.status = data::WR_FLUSH_ERR;
-                queue.push_back(noise);
-            }
-            queue.push_back(done);
-        }
-        next = request.next;
-    }
-    0
-}
-
-/// # Safety
-/// As `ibv_poll_cq`.
-unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, completions: *mut ibv_wc) -> c_int {
-    // SAFETY: a CQ of ours.
-    let this: &Cq = unsafe { ours(cq) };
-    let mut done = lock(&this.done);
-    let count = usize::try_from(room).unwrap_or(0).min(done.len());
-    for (index, completion) in done.drain(..count).enumerate() {
-        // SAFETY: the caller has room for `room` completions.
-        let place = unsafe { completions.add(index) };
-        // SAFETY: as above.
-        unsafe { place.write(completion) };
-    }
-    c_int::try_from(count).unwrap_or(c_int::MAX)
 }

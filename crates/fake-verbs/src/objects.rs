@@ -118,6 +118,51 @@ pub(crate) struct Mr {
     pub handle: MrHandle,
 }
 
+/// The object of ours that begins with an object of the C interface.
+///
+/// # Safety
+/// `object` came from this library as an `O` and is alive.
+pub(crate) unsafe fn ours<'a, O, U>(object: *mut U) -> &'a O {
+    // SAFETY: says the caller.
+    unsafe { &*object.cast::<O>() }
+}
+
+impl Pd {
+    pub(crate) fn context(&self) -> &Context {
+        // SAFETY: a context of ours; verbs.h wants its PDs to go first.
+        unsafe { ours(self.ibv.context) }
+    }
+
+    /// What tells it from other PDs.
+    pub(crate) fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+impl Mr {
+    pub(crate) fn pd(&self) -> &Pd {
+        // SAFETY: a PD of ours, which cannot go before its MRs.
+        unsafe { ours(self.ibv.pd) }
+    }
+}
+
+impl Qp {
+    pub(crate) fn pd(&self) -> &Pd {
+        // SAFETY: a PD of ours, which cannot go before its QPs.
+        unsafe { ours(self.ibv.pd) }
+    }
+
+    /// Where what it sends ends, and what it receives.
+    pub(crate) fn cqs(&self) -> [&Cq; 2] {
+        // SAFETY: CQs of ours, which cannot go before their QPs.
+        [self.ibv.send_cq, self.ibv.recv_cq].map(|cq| unsafe { ours(cq) })
+    }
+}
+
+pub(crate) fn mutex() -> libc::pthread_mutex_t {
+    libc::PTHREAD_MUTEX_INITIALIZER
+}
+
 #[repr(C)]
 pub(crate) struct Cq {
     pub ibv: ibv_cq,

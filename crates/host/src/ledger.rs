@@ -36,7 +36,8 @@ pub struct Owner {
 
 impl Owner {
     /// This process.
-    pub(crate) fn own(root: &Root) -> Self {
+    #[must_use]
+    pub fn own(root: &Root) -> Self {
         // The number in the process namespace of the root's /proc, which may be the host's.
         let pid = root
             .link("/proc/self")
@@ -110,8 +111,10 @@ pub enum LedgerError {
         source: io::Error,
     },
     /// A line that hugemr did not write, or that a later version did.
-    #[error("{LEDGER} line {line} is not understood: {text:?}")]
+    #[error("{path} line {line} is not understood: {text:?}")]
     Line {
+        /// In which file.
+        path: &'static str,
         /// Counted from 1.
         line: usize,
         /// The line.
@@ -123,7 +126,7 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
-    fn file(path: &'static str) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn file(path: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::File {
             path,
             denied: source.kind() == io::ErrorKind::PermissionDenied
@@ -162,28 +165,26 @@ pub(crate) fn claims(
         .sum()
 }
 
-/// The ledger, locked: no other hugemr changes a pool while this lives.
+/// The lock of `/run/hugemr`: held by at most one hugemr process, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Ledger<'a> {
-    root: &'a Root,
-    pub(crate) entries: Vec<Entry>,
-    _lock: File,
+pub(crate) struct Lock {
+    _file: File,
 }
 
-impl<'a> Ledger<'a> {
-    /// Waits for the lock, reads the ledger and settles what a killed process left open.
-    pub(crate) fn lock(root: &'a Root, cancel: &dyn Fn() -> bool) -> Result<Self, LedgerError> {
+impl Lock {
+    /// Waits for the lock until `cancel` says stop.
+    pub(crate) fn take(root: &Root, cancel: &dyn Fn() -> bool) -> Result<Self, LedgerError> {
         const POLL: Duration = Duration::from_millis(10);
         fs::create_dir_all(root.path(FOLDER)).map_err(LedgerError::file(FOLDER))?;
-        let lock = File::options()
+        let file = File::options()
             .create(true)
             .truncate(false)
             .write(true)
             .open(root.path(LOCK))
             .map_err(LedgerError::file(LOCK))?;
         loop {
-            match sys::try_lock(lock.as_fd()) {
-                Ok(()) => break,
+            match sys::try_lock(file.as_fd()) {
+                Ok(()) => return Ok(Self { _file: file }),
                 // Another one has it, and may wait for the kernel for minutes.
                 Err(Errno::EAGAIN | Errno::EINTR) if cancel() => {
                     return Err(LedgerError::Cancelled);
@@ -196,6 +197,21 @@ impl<'a> Ledger<'a> {
                 }
             }
         }
+    }
+}
+
+/// The ledger, locked: no other hugemr changes a pool while this lives.
+#[derive(Debug)]
+pub(crate) struct Ledger<'a> {
+    root: &'a Root,
+    pub(crate) entries: Vec<Entry>,
+    _lock: Lock,
+}
+
+impl<'a> Ledger<'a> {
+    /// Waits for the lock, reads the ledger and settles what a killed process left open.
+    pub(crate) fn lock(root: &'a Root, cancel: &dyn Fn() -> bool) -> Result<Self, LedgerError> {
+        let lock = Lock::take(root, cancel)?;
         let mut ledger = Self {
             root,
             entries: look(root)?,
@@ -301,6 +317,7 @@ fn parse(text: &str) -> Result<Vec<Entry>, LedgerError> {
             parse_entry(line).map(Some)
         };
         entries.extend(entry.ok_or_else(|| LedgerError::Line {
+            path: LEDGER,
             line: i + 1,
             text: line.to_owned(),
         })?);

@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -115,6 +116,48 @@ impl Root {
         drop(file);
         self.written(path, value);
         Ok(())
+    }
+
+    /// Writes `value` behind what the file holds, as `echo value >> path` does. Some files of the kernel forget everything
+    /// when they are opened for anything else (`kprobe_events`).
+    ///
+    /// # Errors
+    /// That of the system.
+    pub fn append(&self, path: &str, value: &str) -> io::Result<()> {
+        let mut file = fs::OpenOptions::new().append(true).open(self.path(path))?;
+        file.write_all(value.as_bytes())?;
+        drop(file);
+        self.written(path, value);
+        Ok(())
+    }
+
+    /// Makes a folder.
+    ///
+    /// # Errors
+    /// That of the system.
+    pub(crate) fn make_folder(&self, path: &str) -> io::Result<()> {
+        fs::create_dir(self.path(path))?;
+        self.written(path, "mkdir");
+        Ok(())
+    }
+
+    /// Removes an empty folder. A test's kernel is told before, so that it can empty it as tracefs does.
+    ///
+    /// # Errors
+    /// That of the system.
+    pub(crate) fn remove_folder(&self, path: &str) -> io::Result<()> {
+        self.written(path, "rmdir");
+        fs::remove_dir(self.path(path))
+    }
+
+    /// Opens a file for reading without ever waiting for more (`O_NONBLOCK`).
+    ///
+    /// # Errors
+    /// That of the system.
+    pub(crate) fn open_stream(&self, path: &str) -> io::Result<fs::File> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NONBLOCK);
+        options.open(self.path(path))
     }
 
     /// Writes a new file that takes the place of `path` in one step, so that nobody ever reads half of it.

@@ -284,3 +284,36 @@ impl Ring {
         if code == 0 { Ok(()) } else { Err(last()) }
     }
 }
+
+/// A netlink socket of that protocol. Nothing is sent or changed.
+pub(crate) fn netlink(protocol: libc::c_int) -> Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: socket takes numbers and touches no memory of ours.
+    let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) };
+    if fd < 0 {
+        return Err(last());
+    }
+    // SAFETY: the descriptor has just been opened and belongs to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sends bytes to the kernel's end of a socket.
+pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<()> {
+    // SAFETY: the kernel reads bytes.len() bytes of a slice that is borrowed for the call.
+    let sent = unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
+    if sent < 0 { Err(last()) } else { Ok(()) }
+}
+
+/// Receives one datagram; what does not fit in is cut off.
+pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
+    loop {
+        // SAFETY: the kernel writes at most buffer.len() bytes into a slice that is borrowed for the call.
+        let got =
+            unsafe { libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+        match usize::try_from(got) {
+            Ok(got) => return Ok(got),
+            Err(_) if last() == Errno::EINTR => {}
+            Err(_) => return Err(last()),
+        }
+    }
+}

@@ -1,25 +1,29 @@
 //! The transaction: from a plan to a registered pool, and back.
 
 use std::convert::Infallible;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Instant;
 
 use hugemr_core::backend::{Access, Backing, RegBackend, VerifyBackend};
-use hugemr_core::chunks::Chunk;
+use hugemr_core::chunks::{Chunk, Segment};
 use hugemr_core::host::Platform;
 use hugemr_core::key_table::KeyTable;
 use hugemr_core::layout::{PhysRun, Rules};
+use hugemr_core::place::{Nodes, Place, Stretch, place};
 use hugemr_core::plan::{Pages, Plan};
+use hugemr_core::prove::How;
 use hugemr_core::registrar::{CancelToken, Mr, Registration};
 use hugemr_core::size::PageSize;
-use hugemr_host::mapping::{Kind, MapRequest, Mapping};
+use hugemr_host::mapping::{Kind, MapRequest, Mapping, Placement};
+use hugemr_host::pools::Pools;
 use hugemr_host::populate::Road;
 use hugemr_host::reserve::{Effort, Spread};
 use hugemr_host::root::Root;
 
-use crate::error::BuildError;
+use crate::error::{BuildError, Cause};
 use crate::pipeline::{self, Job, Registered};
+use crate::prove;
 use crate::report::Report;
 use crate::reserve::{Reserved, Wish};
 use crate::step::{Event, Step, timed};
@@ -44,6 +48,8 @@ pub struct Build<'a> {
     alias: Option<u64>,
     reserve: Option<Spread>,
     effort: Effort,
+    prove: Option<&'a [How]>,
+    nodes: Nodes,
 }
 
 impl<'a> Build<'a> {
@@ -64,6 +70,8 @@ impl<'a> Build<'a> {
             alias: None,
             reserve: None,
             effort: Effort::default(),
+            prove: None,
+            nodes: Nodes::Any,
         }
     }
 
@@ -154,6 +162,24 @@ impl<'a> Build<'a> {
         self
     }
 
+    /// Watches the kernel while MRs are registered, by the first of these ways that can be had: [`Report::pages`] tells for
+    /// each MR what it was seen to become. Needs root; where it cannot be had, the report says why, and nothing fails. The
+    /// probe or the debug lines that it takes are switched off again. By [`How::DebugLines`] one thread registers.
+    #[must_use]
+    pub fn prove(mut self, ways: &'a [How]) -> Self {
+        self.prove = Some(ways);
+        self
+    }
+
+    /// On which NUMA nodes the memory lies, where it comes from pools of huge pages. Pages are bound to their nodes before any
+    /// is there, and cleared by threads of the same node. Nodes that have too few free pages are an error before anything is
+    /// mapped; where others are faster, populating fails, and no program is ever killed for it.
+    #[must_use]
+    pub fn nodes(mut self, nodes: Nodes) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
     /// The whole transaction: [`build`](Self::build), the use of the pool, [`Pool::close`]. All of it is told to the same
     /// callback. A panic of `using` takes the same way back.
     ///
@@ -206,10 +232,12 @@ impl<'a> Build<'a> {
         let Some(spread) = self.reserve else {
             return Ok(Reserved::default());
         };
+        let need = self.huge_pages().into_iter();
         let wish = Wish {
             root: &self.root,
-            need: self.huge_pages(),
-            spread,
+            need: need
+                .map(|(page, pages)| (page, pages, self.spread(spread, page)))
+                .collect(),
             effort: self.effort,
             cancel: &self.cancel,
         };
@@ -224,12 +252,19 @@ impl<'a> Build<'a> {
         reserved: &Reserved,
         tell: &(dyn Fn(Event) + Sync),
     ) -> Result<Registered<B>, BuildError> {
-        let memory = timed(tell, Step::Map, || self.map_request().map(&self.root))
-            .map_err(|error| BuildError::new(Step::Map, error))?;
+        let pools = Pools::read(&self.root);
+        let mapped = timed(tell, Step::Map, || {
+            let places = self.places(&pools)?;
+            let memory = self.map_request(&places).map(&self.root)?;
+            Ok::<_, Cause>((memory, places))
+        });
+        let (memory, places) = mapped.map_err(|cause| BuildError::new(Step::Map, cause))?;
         reserved
             .mapped()
             .map_err(|error| BuildError::new(Step::Map, error))?;
         let family = backend.device().family;
+        let begin = |ways| prove::begin(&self.root, ways, &backend.device().name, &self.cancel);
+        let watch = self.prove.map(begin);
         let job = Job {
             plan: self.plan,
             memory: Arc::new(memory),
@@ -243,8 +278,36 @@ impl<'a> Build<'a> {
             rules: self.platform.map(|platform| Rules::of(platform, family)),
             page_cap: backend.device().page_size_cap,
             checked: self.checked,
+            places: &places,
+            nodes: &pools.nodes,
+            watch: watch.as_ref().and_then(|asked| asked.as_ref().ok()),
         };
-        pipeline::run(&job, backend)
+        let base = job.memory.base();
+        let (registration, mut report) = pipeline::run(&job, backend)?;
+        report.pages = watch.map(|asked| prove::end(asked, self.plan, base, &report.mrs));
+        report.places = places;
+        Ok((registration, report))
+    }
+
+    /// Where the chunks of the plan go. Only pools have nodes whose free pages are known.
+    fn places(&self, pools: &Pools) -> Result<Vec<Stretch>, Cause> {
+        let from_pools = self.alias.is_none() && self.plan.pages != Pages::Thp;
+        let huge = |s: &Segment| s.page > PageSize::K64;
+        let segments = &self.plan.segments;
+        let wish = if pools.per_node && from_pools && segments.iter().all(huge) {
+            self.nodes
+        } else if let (Nodes::Only(node), None) = (self.nodes, self.alias) {
+            let on = |s: &Segment| Stretch {
+                offset: s.offset,
+                len: s.len,
+                page: s.page,
+                place: Place::On(node),
+            };
+            return Ok(segments.iter().map(on).collect());
+        } else {
+            Nodes::Any
+        };
+        Ok(place(segments, &pools.nodes, wish)?)
     }
 
     /// Pages that the mapping takes from pools, by size.
@@ -266,22 +329,40 @@ impl<'a> Build<'a> {
         }
     }
 
-    fn map_request(&self) -> MapRequest {
+    /// An even spread in whole chunks, where no chunk may straddle.
+    fn spread(&self, asked: Spread, page: PageSize) -> Spread {
+        let of_page = |s: &&Segment| s.page == page;
+        let chunk = self.plan.segments.iter().find(of_page).map(|s| s.chunk);
+        let pages = chunk.and_then(|chunk| NonZeroU64::new(page.pages_for(chunk)));
+        match (asked, self.nodes, pages) {
+            (Spread::Even, Nodes::Whole(_), Some(pages)) => Spread::Pieces(pages),
+            (Spread::Even, Nodes::Only(node), _) => Spread::Only(node),
+            _ => asked,
+        }
+    }
+
+    fn map_request(&self, places: &[Stretch]) -> MapRequest {
         let mut request: Option<MapRequest> = None;
-        for segment in &self.plan.segments {
+        for stretch in places {
             let kind = match (self.alias, self.plan.pages) {
                 (Some(pages), _) => Kind::Alias {
-                    page: segment.page,
+                    page: stretch.page,
                     pages,
                 },
                 (None, Pages::Thp) => Kind::Thp,
-                (None, _) if segment.page > PageSize::K64 => Kind::HugeTlb(segment.page),
+                (None, _) if stretch.page > PageSize::K64 => Kind::HugeTlb(stretch.page),
                 (None, _) => Kind::Base,
             };
-            request = Some(match request {
-                None => MapRequest::new(kind, segment.len),
-                Some(request) => request.then(kind, segment.len),
-            });
+            let placement = match &stretch.place {
+                Place::Any => Placement::Anywhere,
+                Place::On(node) => Placement::Bind(vec![*node]),
+                Place::Interleaved(nodes) => Placement::Interleave(nodes.clone()),
+            };
+            let with = match request {
+                None => MapRequest::new(kind, stretch.len),
+                Some(request) => request.then(kind, stretch.len),
+            };
+            request = Some(with.on(placement));
         }
         // A plan has one segment at least; an empty request is refused by `map`.
         request

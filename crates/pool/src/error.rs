@@ -1,6 +1,7 @@
 //! Why a pool was not built.
 
 use hugemr_core::layout::Prediction;
+use hugemr_core::place::PlaceError;
 use hugemr_core::registrar::{CloseError, RegisterFailure};
 use hugemr_core::size::{Bytes, Grouped, PageSize};
 use hugemr_host::layout::LayoutError;
@@ -48,6 +49,9 @@ pub enum Cause {
     /// Pools could not be raised, or not be lowered at the end.
     #[error(transparent)]
     Reserve(#[from] ReserveError),
+    /// The chunks cannot be placed on NUMA nodes as asked for.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// No memory was mapped.
     #[error(transparent)]
     Map(#[from] MapError),

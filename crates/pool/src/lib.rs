@@ -39,6 +39,7 @@ mod build;
 mod error;
 mod pipeline;
 mod populating;
+mod prove;
 mod report;
 mod reserve;
 mod step;
@@ -46,6 +47,7 @@ mod verify;
 
 pub use build::{Build, Pool};
 pub use error::{BuildError, Cause, CheckFailure};
+pub use prove::PageProof;
 pub use report::{LayoutProof, MrReport, Report};
 pub use step::{Event, Step};
 pub use verify::{Proof, ProofError, verify};

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use hugemr_core::backend::{Access, Backing, RegBackend};
 use hugemr_core::chunks::Chunk;
+use hugemr_core::host::Node;
 use hugemr_core::layout::{self, Layout, PhysRun, Rules};
+use hugemr_core::place::{Place, Stretch};
 use hugemr_core::plan::{Pages, Plan};
 use hugemr_core::registrar::{
     CancelToken, Gate, GateError, Options, Progress, RegisterCause, Registration,
@@ -22,6 +24,7 @@ use hugemr_host::layout::{LayoutError, PageMap, Stride};
 use hugemr_host::mapping::Mapping;
 use hugemr_host::populate::{Populate, Road};
 use hugemr_host::root::Root;
+use hugemr_host::trace::Watch;
 
 use crate::build::Hook;
 use crate::error::{BuildError, Cause, CheckFailure};
@@ -43,6 +46,40 @@ pub(crate) struct Job<'a> {
     pub(crate) rules: Option<Rules>,
     pub(crate) page_cap: PageSizes,
     pub(crate) checked: bool,
+    pub(crate) watch: Option<&'a Watch>,
+    /// Where the chunks lie, and the CPUs of the nodes there are.
+    pub(crate) places: &'a [Stretch],
+    pub(crate) nodes: &'a [Node],
+}
+
+impl Job<'_> {
+    /// The node of a chunk; `None` where it may lie anywhere.
+    fn node(&self, chunk: &Chunk) -> Option<&Node> {
+        let has = |s: &&Stretch| (s.offset..s.offset + s.len).contains(&chunk.offset);
+        let Some(Place::On(id)) = self.places.iter().find(has).map(|s| &s.place) else {
+            return None;
+        };
+        self.nodes.iter().find(|node| node.id == *id)
+    }
+
+    /// The chunks of each node, and those that may lie anywhere, where there are any: threads populate them side by side.
+    fn lanes(&self) -> Vec<impl Iterator<Item = Chunk>> {
+        let mut lanes: Vec<Option<u32>> = Vec::new();
+        for stretch in self.places {
+            let lane = match stretch.place {
+                Place::On(node) if self.nodes.iter().any(|n| n.id == node) => Some(node),
+                _ => None,
+            };
+            if !lanes.contains(&lane) {
+                lanes.push(lane);
+            }
+        }
+        let of = |lane: Option<u32>| {
+            let here = move |chunk: &Chunk| self.node(chunk).map(|node| node.id) == lane;
+            self.plan.chunks().filter(here)
+        };
+        lanes.into_iter().map(of).collect()
+    }
 }
 
 /// What the populating thread and the registering ones share.
@@ -165,11 +202,16 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
                 total,
             });
         };
-        let options = Options::new()
-            .workers(job.threads)
+        let one = job.watch.is_some_and(Watch::wants_one_thread);
+        let workers = if one { NonZeroUsize::MIN } else { job.threads };
+        let mut options = Options::new()
+            .workers(workers)
             .cancel(job.cancel)
             .progress(&progress)
             .gate(meeting);
+        if let Some(watch) = job.watch {
+            options = options.witness(watch);
+        }
         let _stop = StopOnPanic(meeting);
         let outcome = Registration::new(backend, memory, &job.plan.segments, job.access, &options);
         meeting.stop(None);
@@ -190,6 +232,8 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
                 layout: shared
                     .no_layout
                     .map_or(LayoutProof::Read, LayoutProof::NotRead),
+                places: Vec::new(),
+                pages: None,
                 road: shared.road.unwrap_or(job.road),
                 threads: job.threads.get(),
                 populate: shared.populate,
@@ -238,13 +282,13 @@ fn populate(job: &Job<'_>, meeting: &Meeting<'_>) {
         job,
         meeting,
         pagemap: pagemap.ok(),
-        pieces: Pieces::new(job.plan.chunks(), job.threads),
+        pieces: Pieces::new(job.lanes(), job.threads),
         start,
         looks: Once::new(),
     };
-    on_threads(job.threads, || {
+    on_threads(job.threads, |thread| {
         let _stop = StopOnPanic(meeting);
-        if let Err(failure) = making.work() {
+        if let Err(failure) = making.work(thread) {
             meeting.stop(Some(failure));
         }
     });
@@ -275,9 +319,9 @@ struct Making<'a, C> {
 
 impl<C: Iterator<Item = Chunk>> Making<'_, C> {
     /// Populates pieces until none is left or somebody says stop.
-    fn work(&self) -> Result<(), Failure> {
+    fn work(&self, thread: usize) -> Result<(), Failure> {
         while !self.meeting.lock().stopped {
-            let Some(piece) = self.pieces.take() else {
+            let Some(piece) = self.pieces.take(thread) else {
                 break;
             };
             let (job, chunk) = (self.job, &piece.chunk);
@@ -290,6 +334,10 @@ impl<C: Iterator<Item = Chunk>> Making<'_, C> {
                 })
                 .road(job.road)
                 .cancel(&cancelled)
+                .on_cpus(
+                    job.node(chunk)
+                        .map_or_else(Vec::new, |node| node.cpus.clone()),
+                )
                 .range(&*job.memory, piece.offset, piece.len)
                 .map_err(|error| (Step::Populate, Cause::Populate(error)))?;
             let account = self.pieces.done(&piece);

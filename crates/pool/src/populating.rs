@@ -4,6 +4,9 @@
 //! A thread takes the next piece when it is done with the last, across the borders of chunks: no thread waits for
 //! another at the end of a chunk. The one that completes a chunk also reads its layout and lets it pass the gate,
 //! while the others go on.
+//!
+//! Where chunks lie on several NUMA nodes, each node is a *lane* of its own. Threads begin in different lanes, so that
+//! all nodes clear their memory at the same time, and help out in the others when their own is empty.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -25,16 +28,21 @@ pub(crate) struct Piece {
     pub(crate) len: u64,
 }
 
-/// The pieces of all chunks, handed out in order, and the account of what is done.
+/// The pieces of all chunks, handed out in order within each lane, and the account of what is done.
 pub(crate) struct Pieces<C> {
     state: Mutex<State<C>>,
+    /// Threads in a lane, when all are at work.
     threads: NonZeroUsize,
 }
 
-struct State<C> {
+struct Lane<C> {
     chunks: C,
     /// The chunk that is being handed out, and how much of it was.
     current: Option<(Chunk, u64)>,
+}
+
+struct State<C> {
+    lanes: Vec<Lane<C>>,
     /// Of chunks that are neither untouched nor complete: bytes that are not done. A few for each thread.
     missing: BTreeMap<u64, u64>,
     done: u64,
@@ -49,38 +57,53 @@ pub(crate) struct Account {
     pub(crate) completes: bool,
 }
 
-impl<C: Iterator<Item = Chunk>> Pieces<C> {
-    pub(crate) fn new(chunks: C, threads: NonZeroUsize) -> Self {
-        Self {
-            state: Mutex::new(State {
-                chunks,
-                current: None,
-                missing: BTreeMap::new(),
-                done: 0,
-            }),
-            threads,
-        }
-    }
-
-    /// The next piece that nobody has taken.
-    pub(crate) fn take(&self) -> Option<Piece> {
-        let mut state = self.lock();
-        let (chunk, taken) = match state.current {
+impl<C: Iterator<Item = Chunk>> Lane<C> {
+    /// The next piece, and whether it begins a chunk.
+    fn take(&mut self, threads: NonZeroUsize) -> Option<(Piece, bool)> {
+        let (chunk, taken) = match self.current {
             Some(current) => current,
-            None => {
-                let chunk = state.chunks.next()?;
-                state.missing.insert(chunk.index, chunk.len);
-                (chunk, 0)
-            }
+            None => (self.chunks.next()?, 0),
         };
-        let len = piece(chunk.len, chunk.page, self.threads).min(chunk.len - taken);
+        let len = piece(chunk.len, chunk.page, threads).min(chunk.len - taken);
         let taken_now = taken + len;
-        state.current = (taken_now < chunk.len).then_some((chunk, taken_now));
-        Some(Piece {
+        self.current = (taken_now < chunk.len).then_some((chunk, taken_now));
+        let piece = Piece {
             chunk,
             offset: chunk.offset + taken,
             len,
-        })
+        };
+        Some((piece, taken == 0))
+    }
+}
+
+impl<C: Iterator<Item = Chunk>> Pieces<C> {
+    pub(crate) fn new(lanes: Vec<C>, threads: NonZeroUsize) -> Self {
+        let each = threads.get().div_ceil(lanes.len().max(1));
+        let lane = |chunks| Lane {
+            chunks,
+            current: None,
+        };
+        Self {
+            state: Mutex::new(State {
+                lanes: lanes.into_iter().map(lane).collect(),
+                missing: BTreeMap::new(),
+                done: 0,
+            }),
+            threads: NonZeroUsize::new(each).unwrap_or(NonZeroUsize::MIN),
+        }
+    }
+
+    /// The next piece that nobody has taken, of the thread's own lane as long as there is one.
+    pub(crate) fn take(&self, thread: usize) -> Option<Piece> {
+        let mut state = self.lock();
+        let lanes = state.lanes.len();
+        let mut order = (0..lanes).map(|step| (thread + step) % lanes);
+        let taken = order.find_map(|lane| state.lanes[lane].take(self.threads));
+        let (piece, begins) = taken?;
+        if begins {
+            state.missing.insert(piece.chunk.index, piece.chunk.len);
+        }
+        Some(piece)
     }
 
     /// Notes that a piece is done.
@@ -104,7 +127,8 @@ impl<C: Iterator<Item = Chunk>> Pieces<C> {
     /// Whether every piece was taken and is done.
     pub(crate) fn are_done(&self) -> bool {
         let mut state = self.lock();
-        state.current.is_none() && state.missing.is_empty() && state.chunks.next().is_none()
+        let empty = |lane: &mut Lane<C>| lane.current.is_none() && lane.chunks.next().is_none();
+        state.missing.is_empty() && state.lanes.iter_mut().all(empty)
     }
 
     /// Never held while foreign code runs.
@@ -119,17 +143,19 @@ fn piece(chunk: u64, page: PageSize, threads: NonZeroUsize) -> u64 {
     share.max(1).next_multiple_of(page.bytes())
 }
 
-/// Runs `work` on so many threads, the calling one among them. A thread that the system does not give is done without.
-pub(crate) fn on_threads(threads: NonZeroUsize, work: impl Fn() + Sync) {
+/// Runs `work` on so many threads with their numbers from 0, the calling one among them. A thread that the system does not
+/// give is done without.
+pub(crate) fn on_threads(threads: NonZeroUsize, work: impl Fn(usize) + Sync) {
     thread::scope(|scope| {
-        for _ in 1..threads.get() {
+        for number in 1..threads.get() {
+            let work = &work;
             let builder = thread::Builder::new().name("hugemr-populate".to_owned());
-            if let Err(error) = builder.spawn_scoped(scope, &work) {
+            if let Err(error) = builder.spawn_scoped(scope, move || work(number)) {
                 tracing::debug!(%error, "fewer threads for populating");
                 break;
             }
         }
-        work();
+        work(0);
     });
 }
 
@@ -164,6 +190,19 @@ mod tests {
         assert_eq!(of(64 * GIB, PageSize::G1, 2), GIB);
     }
 
+    #[test]
+    fn threads_begin_in_their_own_lane_and_help_out_in_others() {
+        let all = segment(6 * MIB, MIB, PageSize::K4);
+        let lane = |of: u64| chunks(&all).filter(move |chunk| chunk.index / 3 == of);
+        let two = NonZeroUsize::new(2).unwrap();
+        let pieces = Pieces::new(vec![lane(0), lane(1)], two);
+        let take = |thread: usize| pieces.take(thread).map(|piece| piece.chunk.index);
+        // One thread in a lane: a piece is a chunk.
+        assert_eq!([take(0), take(1)], [Some(0), Some(3)]);
+        assert_eq!([take(1), take(1), take(1)], [Some(4), Some(5), Some(1)]);
+        assert_eq!([take(0), take(0), take(1)], [Some(2), None, None]);
+    }
+
     proptest! {
         #[test]
         fn pieces_cover_every_chunk_in_order_and_the_last_one_done_completes_it(
@@ -175,9 +214,9 @@ mod tests {
             let page = PageSize::M2;
             let segment = segment(pages * page.bytes(), chunk_pages * page.bytes(), page);
             let threads = NonZeroUsize::new(threads).unwrap();
-            let pieces = Pieces::new(chunks(&segment), threads);
+            let pieces = Pieces::new(vec![chunks(&segment)], threads);
             let mut taken = Vec::new();
-            while let Some(piece) = pieces.take() {
+            while let Some(piece) = pieces.take(taken.len()) {
                 let end = taken.last().map_or(0, |last: &Piece| last.offset + last.len);
                 prop_assert_eq!(piece.offset, end);
                 prop_assert_eq!(piece.len % page.bytes(), 0);

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use hugemr_core::layout::Prediction;
+use hugemr_core::place::Stretch;
 use hugemr_core::size::PageSize;
 use hugemr_host::populate::Road;
+
+use crate::prove::PageProof;
 
 /// Whether the physical layout could be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +38,10 @@ pub struct Report {
     pub mrs: Vec<MrReport>,
     /// Whether the predictions are there.
     pub layout: LayoutProof,
+    /// Where the chunks were placed: one stretch at least for each segment of the plan.
+    pub places: Vec<Stretch>,
+    /// What the kernel was seen to make of the MRs, where that was asked for.
+    pub pages: Option<PageProof>,
     /// How pages were made real.
     pub road: Road,
     /// Threads that made pages real, and that registered.

@@ -18,9 +18,8 @@ use crate::step::{Event, Step, timed};
 /// What pools must have, and how they may come by it.
 pub(crate) struct Wish<'a> {
     pub(crate) root: &'a Root,
-    /// Pages by size.
-    pub(crate) need: Vec<(PageSize, u64)>,
-    pub(crate) spread: Spread,
+    /// Pages by size, and from which nodes.
+    pub(crate) need: Vec<(PageSize, u64, Spread)>,
     pub(crate) effort: Effort,
     pub(crate) cancel: &'a CancelToken,
 }
@@ -41,11 +40,11 @@ impl Wish<'_> {
             asked: true,
         };
         let made = timed(tell, Step::Reserve, || {
-            for &(page, pages) in &self.need {
+            for &(page, pages, _) in &self.need {
                 self.within_cgroup(page, pages)?;
             }
-            for &(page, pages) in &self.need {
-                let made = self.one(page, pages, tell)?;
+            for &(page, pages, spread) in &self.need {
+                let made = self.one(page, pages, spread, tell)?;
                 reserved.list.extend(made);
             }
             Ok::<(), Cause>(())
@@ -78,6 +77,7 @@ impl Wish<'_> {
         &self,
         page: PageSize,
         pages: u64,
+        spread: Spread,
         tell: &dyn Fn(Event),
     ) -> Result<Option<Reservation>, ReserveError> {
         let guarded = Guarded::new(tell);
@@ -86,7 +86,7 @@ impl Wish<'_> {
         let request = ReserveRequest {
             page,
             pages,
-            spread: self.spread,
+            spread,
         };
         let made = Reserve::new(self.root, request)
             .effort(self.effort)

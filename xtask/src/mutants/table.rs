@@ -3,9 +3,11 @@
 use super::Mutant;
 
 const CORE: &str = "-p hugemr-core --lib";
+const HOST: &str = "-p hugemr-host --lib";
 const PLAN: &str = "-p hugemr-core --test plan";
 const SIM: &str = "-p hugemr-sim --test it";
 const VERBS: &str = "-p hugemr-verbs --test suite";
+const CLI: &str = "-p hugemr-cli --test cli";
 
 /// The properties that hold core against the simulator.
 const AGREEMENT: &str = "-p hugemr --test agreement";
@@ -397,6 +399,30 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "registration::a_failed_dereg_keeps_the_mr",
     },
     Mutant {
+        name: "verbs-from-raw-owns",
+        file: "crates/verbs-backend/src/context.rs",
+        text: "name,\n            ours: false,",
+        replacement: "name,\n            ours: true,",
+        target: VERBS,
+        test: "from_raw::the_users_own_device_and_pd_stay_usable",
+    },
+    Mutant {
+        name: "proof-last-bytes",
+        file: "crates/pool/src/verify.rs",
+        text: "let ends = [part.addr, part.addr + (part.len - size)];",
+        replacement: "let ends = [part.addr, part.addr];",
+        target: VERBS,
+        test: "proof::wrong_keys_and_borders_are_caught",
+    },
+    Mutant {
+        name: "cli-unproven-strictly",
+        file: "crates/cli/src/commands/register.rs",
+        text: "self.command.what.strict && matches!(seen.proved, Proved::Impossible(_))",
+        replacement: "self.command.what.strict && matches!(seen.proved, Proved::No(_))",
+        target: CLI,
+        test: "real::unproven_is_0_and_strictly_1",
+    },
+    Mutant {
         name: "agree-border-off-step",
         file: "crates/core/src/plan/evaluate.rs",
         text: "let skew = piece.addr % tiling.step;",
@@ -515,6 +541,62 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replacement: "left.extend(deregister_one(backend, cut, held)); if !left.is_empty() { return left; }",
         target: AGREEMENT,
         test: "rollback::what_is_left_is_what_the_error_names",
+    },
+    Mutant {
+        name: "prove-entries-not-compared",
+        file: "crates/core/src/prove/mod.rs",
+        text: "if page && one.entries == predicted.entries {",
+        replacement: "if page && one.entries > 0 {",
+        target: CORE,
+        test: "prove::tests::the_tree_s_driver_says_how_large_the_table_is",
+    },
+    Mutant {
+        name: "prove-another-s-range",
+        file: "crates/core/src/prove/mod.rs",
+        text: "own = start == addr && bytes == len;",
+        replacement: "own = bytes == len;",
+        target: CORE,
+        test: "prove::tests::the_vendor_s_driver_names_the_range",
+    },
+    Mutant {
+        name: "place-device-last",
+        file: "crates/core/src/place.rs",
+        text: "(Some(*node) != first, *node)",
+        replacement: "(Some(*node) == first, *node)",
+        target: CORE,
+        test: "place::tests::the_device_s_node_comes_first",
+    },
+    Mutant {
+        name: "place-straddles",
+        file: "crates/core/src/place.rs",
+        text: "let n = left.min(*pages / cost);",
+        replacement: "let n = left.min(pages.div_ceil(cost));",
+        target: CORE,
+        test: "place::tests::whole_chunks_on_one_node_each",
+    },
+    Mutant {
+        name: "trace-removes-all-probes",
+        file: "crates/host/src/root.rs",
+        text: "fs::OpenOptions::new().append(true)",
+        replacement: "fs::OpenOptions::new().write(true).truncate(true)",
+        target: HOST,
+        test: "trace::tests::two_threads_are_told_apart_by_the_probe",
+    },
+    Mutant {
+        name: "trace-line-of-another",
+        file: "crates/host/src/trace/dyndbg.rs",
+        text: "if is_on && !notes.has(&held) {",
+        replacement: "if is_on && notes.has(&held) {",
+        target: HOST,
+        test: "trace::tests::debug_lines_are_switched_on_and_off_and_those_that_were_on_stay",
+    },
+    Mutant {
+        name: "trace-event-of-another-thread",
+        file: "crates/host/src/trace/pipe.rs",
+        text: "let mr = thread(head).and_then(|thread| self.inside.get(&thread));",
+        replacement: "let mr = thread(head).and_then(|_| self.inside.values().next());",
+        target: HOST,
+        test: "trace::pipe::tests::an_event_belongs_to_the_call_of_its_thread",
     },
     Mutant {
         name: "pool-check-length",

@@ -82,6 +82,11 @@ mod tests {
                 .expect("complete")
                 .is_empty()
         );
+        assert!(
+            !list(super::super::numa::SCRIPT)
+                .expect("complete")
+                .is_empty()
+        );
         for scenario in super::super::erdma::SCENARIOS {
             assert!(!scenario.checks().expect("complete").is_empty());
         }

@@ -6,12 +6,14 @@ use anyhow::{Result, ensure};
 
 use super::agree::{self, Run};
 use super::checks::{self, Choice};
+use super::collapsed;
 use super::emulator::Emulator;
 use super::judge::Report;
 use super::lab::{Lab, Spec};
 use super::layouts;
 use super::module::Toolchain;
 use super::modules::{Module, Modules};
+use super::proved;
 
 /// Held against each other outside the guest: its log and the device's.
 type HostCheck = (&'static str, fn(&Run<'_>) -> Result<String>);
@@ -46,12 +48,39 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "erdma-hugemr",
-        script: script!("hugemr.sh"),
+        script: script!("hugemr.sh", "hugemr-nobody.sh"),
         entries: "3000000",
         memory_mib: 4096,
         append: "hugepagesz=1G hugepages=1 huge2m=320",
         seconds: 300,
         host_checks: &[("released", agree::released)],
+    },
+    Scenario {
+        name: "erdma-probe",
+        script: script!("erdma-probe.sh"),
+        entries: "777777",
+        memory_mib: 1024,
+        append: "huge2m=40",
+        seconds: 400,
+        host_checks: &[("released", agree::released)],
+    },
+    Scenario {
+        name: "erdma-prove",
+        script: script!("erdma-prove.sh"),
+        entries: "200000",
+        memory_mib: 1536,
+        append: "guest.kprobes huge2m=48",
+        seconds: 300,
+        host_checks: &[("proved", proved::proved)],
+    },
+    Scenario {
+        name: "erdma-collapse",
+        script: script!("erdma-collapse.sh"),
+        entries: "200000",
+        memory_mib: 1024,
+        append: "",
+        seconds: 240,
+        host_checks: &[("collapsed", collapsed::collapsed)],
     },
     Scenario {
         name: "erdma-old-rule",
@@ -129,7 +158,13 @@ impl Scenario {
     pub(crate) fn needs_hugemr(&self) -> bool {
         matches!(
             self.name,
-            "erdma-hugemr" | "erdma-agree" | "erdma-agree-long" | "erdma-article"
+            "erdma-hugemr"
+                | "erdma-probe"
+                | "erdma-prove"
+                | "erdma-collapse"
+                | "erdma-agree"
+                | "erdma-agree-long"
+                | "erdma-article"
         )
     }
 

@@ -28,8 +28,8 @@ pub(crate) struct Lab<'a> {
     userland: Userland,
     probe: PathBuf,
     hugemr: Option<PathBuf>,
-    /// Registers random layouts and writes down what was predicted.
-    pub(crate) agree: Option<PathBuf>,
+    /// More programs of this tree, by the name that they have in the guest.
+    pub(crate) programs: Vec<(&'static str, PathBuf)>,
 }
 
 /// A guest and its checks.
@@ -72,7 +72,7 @@ impl<'a> Lab<'a> {
             userland,
             probe,
             hugemr,
-            agree: None,
+            programs: Vec::new(),
         })
     }
 
@@ -96,8 +96,8 @@ impl<'a> Lab<'a> {
         if let Some(hugemr) = &self.hugemr {
             root.program("hugemr", hugemr)?;
         }
-        if let Some(agree) = &self.agree {
-            root.program("agree", agree)?;
+        for (name, path) in &self.programs {
+            root.program(name, path)?;
         }
         root.text("lib.sh", LIB);
         root.text("main.sh", &format!("{}\nrun_checks\n", spec.script));

@@ -11,6 +11,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 mod agree;
 mod cache;
 mod checks;
+mod collapsed;
+mod conformance;
 mod cpio;
 mod emulator;
 mod erdma;
@@ -23,8 +25,10 @@ mod layouts;
 mod mirror;
 mod module;
 mod modules;
+mod numa;
 mod options;
 mod packages;
+mod proved;
 mod qemu;
 mod rxe;
 mod sabotage;
@@ -66,9 +70,11 @@ fn perform(options: &Options) -> Result<()> {
         Task::Clean => return step("remove the cache", || cache.clean()),
         Task::Fetch => return fetch(&cache),
         Task::Rxe => run_rxe(&cache, options, &options.kernels, &mut reports)?,
+        Task::Numa => run_numa(&cache, options, &options.kernels, &mut reports)?,
         Task::Erdma => run_erdma(&cache, options, &mut reports)?,
         Task::All => {
             run_rxe(&cache, options, &[Version::V6_1], &mut reports)?;
+            run_numa(&cache, options, &[Version::V6_1], &mut reports)?;
             run_erdma(&cache, options, &mut reports)?;
         }
     }
@@ -102,12 +108,34 @@ fn run_rxe(
     reports: &mut Reports,
 ) -> Result<()> {
     let hugemr = hugemr(options)?;
+    let suite = match &hugemr {
+        Some(_) => rxe::suite()?,
+        None => Vec::new(),
+    };
     for version in kernels {
-        let lab = Lab::open(cache, *version, Qemu::small(cache)?, hugemr.as_deref())?;
+        let mut lab = Lab::open(cache, *version, Qemu::small(cache)?, hugemr.as_deref())?;
+        lab.programs.clone_from(&suite);
         let list = checks::list(&rxe::script())?;
         let report = sabotage::run(&options.choice, &list, |choice| rxe::run(&lab, choice))?;
         println!("{}", report.table());
         reports.push((format!("rxe {}", version.label()), report));
+    }
+    Ok(())
+}
+
+fn run_numa(
+    cache: &Cache,
+    options: &Options,
+    kernels: &[Version],
+    reports: &mut Reports,
+) -> Result<()> {
+    let hugemr = hugemr(options)?;
+    for version in kernels {
+        let lab = Lab::open(cache, *version, Qemu::small(cache)?, hugemr.as_deref())?;
+        let list = checks::list(numa::SCRIPT)?;
+        let report = sabotage::run(&options.choice, &list, |choice| numa::run(&lab, choice))?;
+        println!("{}", report.table());
+        reports.push((format!("rxe-numa {}", version.label()), report));
     }
     Ok(())
 }
@@ -118,10 +146,11 @@ fn run_erdma(cache: &Cache, options: &Options, reports: &mut Reports) -> Result<
         Some(path) => given(path)?,
         None => build("erdma-emulator", "erdma-emu")?,
     };
-    // Built of the tree under test, so left out where that is.
+    // Built of the tree under test, so left out where that is. It registers random layouts and writes down what was
+    // predicted.
     let agree = match &hugemr {
-        Some(_) => Some(build_example("hugemr-verbs", "agree")?),
-        None => None,
+        Some(_) => vec![("agree", build_example("hugemr-verbs", "agree")?)],
+        None => Vec::new(),
     };
     let mut scenarios = Vec::new();
     for scenario in erdma::SCENARIOS {
@@ -147,7 +176,7 @@ fn run_erdma(cache: &Cache, options: &Options, reports: &mut Reports) -> Result<
     for version in &options.kernels {
         let qemu = Qemu::with_vfio_user(cache)?;
         let mut lab = Lab::open(cache, *version, qemu, hugemr.as_deref())?;
-        lab.agree.clone_from(&agree);
+        lab.programs.clone_from(&agree);
         for scenario in &scenarios {
             let report = sabotage::run(&options.choice, &scenario.checks()?, |choice| {
                 scenario.run(&lab, &emulator, choice)
@@ -188,21 +217,19 @@ fn build_example(package: &str, example: &str) -> Result<PathBuf> {
 }
 
 fn cargo_build(what: &[&str], program: &str) -> Result<PathBuf> {
-    let root = workspace()?;
-    step(
-        &format!("build: cargo build --release {}", what.join(" ")),
-        || {
-            let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-            let mut build = Command::new(cargo);
-            build
-                .current_dir(&root)
-                .args(["build", "--release"])
-                .args(what);
-            cache::output(&mut build).map(drop)
-        },
-    )?;
+    cargo(&[&["build", "--release"], what].concat())?;
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    let path = root.join(target).join("release").join(program);
+    let path = workspace()?.join(target).join("release").join(program);
     given(&path).with_context(|| format!("no {program} was built"))
+}
+
+/// Runs cargo in the workspace and gives what it wrote to standard output.
+fn cargo(what: &[&str]) -> Result<String> {
+    let root = workspace()?;
+    step(&format!("build: cargo {}", what.join(" ")), || {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        cache::output(build.current_dir(&root).args(what))
+    })
 }

@@ -9,12 +9,14 @@ use super::kernel::Version;
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask vm rxe   [--kernel 6.1|6.12|7.3] [--hugemr PATH] [--only CHECK]
                             [--sabotage CHECK|all]
+       cargo xtask vm numa  [--kernel 6.1|6.12|7.3] [--hugemr PATH] [--only CHECK]
+                            [--sabotage CHECK|all]
        cargo xtask vm erdma [--kernel 6.1|6.12|7.3] [--hugemr PATH] [--emulator PATH]
                             [--scenario NAME] [--only CHECK] [--sabotage CHECK|all]
        cargo xtask vm all   [--hugemr PATH] [--emulator PATH]
        cargo xtask vm fetch          get and build everything the guests need, run none
        cargo xtask vm clean          remove what earlier runs keep in target/vm
-Without --kernel: rxe on 6.1; erdma on 6.1, 6.12 and 7.3. HUGEMR_VM_CACHE names another cache.
+Without --kernel: rxe and numa on 6.1; erdma on 6.1, 6.12 and 7.3. HUGEMR_VM_CACHE names another cache.
 --hugemr none: no command under test, its checks are skipped.
 --sabotage CHECK disturbs what that check looks at: it has to fail, and so has the run.
 --sabotage all does so for each check in a guest of its own, and succeeds where each has noticed.
@@ -24,6 +26,7 @@ Exit status: 0 all passed, 1 a check failed, 2 bad usage, 3 packages or QEMU can
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Task {
     Rxe,
+    Numa,
     Erdma,
     All,
     Fetch,
@@ -46,6 +49,7 @@ impl Options {
         let mut args = args.iter();
         let task = match args.next().map(String::as_str) {
             Some("rxe") => Task::Rxe,
+            Some("numa") => Task::Numa,
             Some("erdma") => Task::Erdma,
             Some("all") => Task::All,
             Some("fetch") => Task::Fetch,
@@ -60,18 +64,26 @@ impl Options {
                 .next()
                 .with_context(|| format!("{flag} needs a value"))?;
             match (flag.as_str(), task) {
-                ("--kernel", Task::Rxe | Task::Erdma) => kernels.push(Version::parse(value)?),
-                ("--hugemr", Task::Rxe | Task::Erdma | Task::All) => hugemr = Some(value.into()),
+                ("--kernel", Task::Rxe | Task::Numa | Task::Erdma) => {
+                    kernels.push(Version::parse(value)?)
+                }
+                ("--hugemr", Task::Rxe | Task::Numa | Task::Erdma | Task::All) => {
+                    hugemr = Some(value.into());
+                }
                 ("--emulator", Task::Erdma | Task::All) => emulator = Some(value.into()),
                 ("--scenario", Task::Erdma) => scenario = Some(value.clone()),
-                ("--only", Task::Rxe | Task::Erdma) => choice.only = Some(value.clone()),
-                ("--sabotage", Task::Rxe | Task::Erdma) => choice.sabotage = Some(value.clone()),
+                ("--only", Task::Rxe | Task::Numa | Task::Erdma) => {
+                    choice.only = Some(value.clone());
+                }
+                ("--sabotage", Task::Rxe | Task::Numa | Task::Erdma) => {
+                    choice.sabotage = Some(value.clone());
+                }
                 _ => bail!("unknown option {flag} for this task"),
             }
         }
         if kernels.is_empty() {
             let all = || Version::ALL.to_vec();
-            kernels = if task == Task::Rxe {
+            kernels = if matches!(task, Task::Rxe | Task::Numa) {
                 vec![Version::V6_1]
             } else {
                 all()

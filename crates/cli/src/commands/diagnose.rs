@@ -3,17 +3,20 @@
 use std::io::{BufRead, BufReader, Read as _};
 use std::path::Path;
 
-use hugemr_core::device::Family;
+use hugemr_core::device::{Device, Family};
 use hugemr_core::diagnose::logs::{LONGEST_LINE, Log};
 use hugemr_core::diagnose::{Diagnosis, Evidence, diagnose, given};
 use hugemr_core::fact::{Kind, Limit, Source};
+use hugemr_core::limits::Identity;
 use hugemr_core::size::Grouped;
+use hugemr_host::facts::Facts;
+use hugemr_host::root::Root;
 use serde_json::json;
 
 use super::say;
 use crate::args::{Budget, DiagnoseCommand, Memlock};
 use crate::exit::{Ended, Exit, Failure};
-use crate::{json, render};
+use crate::{json, limits, render};
 
 pub(crate) fn run(command: &DiagnoseCommand) -> Ended {
     if let Some(path) = &command.log {
@@ -44,6 +47,9 @@ fn told(command: &DiagnoseCommand, evidence: &mut Evidence) {
         evidence.length = Some(length.bytes);
     }
     evidence.effective_page = command.page.or(evidence.effective_page);
+    if let Some(name) = &command.device {
+        measured(command, name, evidence);
+    }
     if let Some(size) = &command.max_mr_size {
         evidence.max_mr_size = Some(given(size.bytes, "--max-mr-size"));
     }
@@ -54,6 +60,24 @@ fn told(command: &DiagnoseCommand, evidence: &mut Evidence) {
         Some(Memlock::Unlimited) => evidence.memlock = Some(Limit::unlimited(source("--memlock"))),
         Some(Memlock::Bytes(n)) => evidence.memlock = Some(given(n, "--memlock")),
         None => {}
+    }
+}
+
+/// What the limits file says of the device.
+fn measured(command: &DiagnoseCommand, name: &str, evidence: &mut Evidence) {
+    let kernel = Facts::read(&Root::real()).kernel.release;
+    let now = Identity {
+        device: name.to_owned(),
+        kernel: (!name.starts_with("sim:") && !kernel.is_empty()).then_some(kernel),
+        ..Identity::default()
+    };
+    let mut device = Device::unlimited(name, Family::of_device(name, 0));
+    limits::apply(&command.limits, &now, &mut device);
+    if !device.entries.is_unlimited() {
+        evidence.entries_budget = Some(device.entries);
+    }
+    if !device.max_mr.is_unlimited() {
+        evidence.max_mr = Some(device.max_mr);
     }
 }
 

@@ -11,7 +11,7 @@ use super::{remark, say};
 use crate::args::DoctorCommand;
 use crate::device::doctor as devices;
 use crate::exit::{Ended, Exit, Failure};
-use crate::{json, render, request};
+use crate::{json, limits, render, request};
 
 pub(crate) fn run(command: &DoctorCommand) -> Ended {
     if let Some(note) = command.size.as_ref().and_then(request::decimal_note) {
@@ -30,6 +30,9 @@ pub(crate) fn run(command: &DoctorCommand) -> Ended {
     let mut host = facts.host();
     if let Some(profile) = &asked.profile {
         asked.verbs = Verbs::Simulated(fill_platform(&mut host.platform, profile));
+    }
+    if let Some(identity) = &asked.identity {
+        limits::apply(&command.facts.limits, identity, &mut asked.device);
     }
     request::apply_facts(&command.facts, &mut asked.device, &mut host);
     let mut plan_request = wish.map(|bytes| PlanRequest::total(bytes).pages(command.pages));

@@ -5,15 +5,20 @@ pub(crate) mod diagnose;
 pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod inspect;
+pub(crate) mod learn;
 pub(crate) mod plan;
+pub(crate) mod probe;
 pub(crate) mod register;
 pub(crate) mod release;
 pub(crate) mod replay;
 pub(crate) mod reserve;
+pub(crate) mod usage;
 
 use std::io::Write as _;
 
-use crate::args::WhatArgs;
+use clap::CommandFactory as _;
+
+use crate::args::{Cli, WhatArgs};
 use crate::exit::Failure;
 use crate::render::words;
 
@@ -33,7 +38,15 @@ pub(crate) fn remark(text: &str) {
 pub(crate) fn again(verb: &str, what: &WhatArgs, size: Option<u64>, flags: &str) -> String {
     let typed: Vec<String> = std::env::args().skip(2).collect();
     let sizes: Vec<&str> = what.sizes.iter().map(|s| s.text.as_str()).collect();
-    again_from(&typed, verb, &sizes, size, flags)
+    let command = Cli::command();
+    let knows = |flag: &str| {
+        let verb = command.find_subcommand(verb);
+        verb.is_some_and(|verb| {
+            let mut names = verb.get_arguments().filter_map(clap::Arg::get_long);
+            names.any(|name| Some(name) == flag.strip_prefix("--"))
+        })
+    };
+    again_from(&typed, verb, &knows, &sizes, size, flags)
 }
 
 /// Flags that ask for another answer to the same request; they are not repeated.
@@ -49,6 +62,7 @@ const ANSWERS: &[&str] = &[
 fn again_from(
     typed: &[String],
     verb: &str,
+    knows: &dyn Fn(&str) -> bool,
     sizes: &[&str],
     size: Option<u64>,
     flags: &str,
@@ -63,8 +77,12 @@ fn again_from(
         let name = word.split('=').next().unwrap_or(word);
         // A value follows where the next word is no flag and the flag holds none itself.
         let value = typed.next_if(|next| !next.starts_with("--") && !word.contains('='));
-        let replaced = flags.split(' ').any(|flag| flag == name);
-        if ANSWERS.contains(&name) || replaced {
+        let replaced = flags.split(' ').any(|flag| match flag {
+            // Shorter MRs are not one MR.
+            "--chunk" => name == flag || name == "--one-mr",
+            _ => name == flag,
+        });
+        if ANSWERS.contains(&name) || replaced || !knows(name) {
             continue;
         }
         line = format!("{line} {word}");
@@ -90,13 +108,14 @@ mod tests {
                 .map(str::to_owned)
                 .collect();
         assert_eq!(
-            again_from(&typed, "plan", &["896GiB"], None, "--pages 2MiB"),
+            again_from(&typed, "plan", &|_| true, &["896GiB"], None, "--pages 2MiB"),
             "hugemr plan 896GiB --device sim:x --chunk=2GiB --strict --kernel 6.8 --pages 2MiB"
         );
         assert_eq!(
             again_from(
                 &typed,
                 "register",
+                &|_| true,
                 &["896GiB"],
                 Some(1 << 30),
                 "--chunk 1GiB"

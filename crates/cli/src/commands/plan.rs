@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use hugemr_core::device::Device;
 use hugemr_core::host::Host;
+use hugemr_core::limits::Identity;
 use hugemr_core::plan::{Plan, PlanRequest, Refusal, Verdict, plan};
 use hugemr_core::size::Bytes;
 
@@ -11,7 +12,7 @@ use super::{again, remark, say};
 use crate::args::{PlanCommand, WhatArgs};
 use crate::exit::{Ended, Exit, Failure};
 use crate::json::{self, PlanDocument, RefusalDocument};
-use crate::{device, estimate, render, request};
+use crate::{device, estimate, limits, render, request};
 
 /// Everything that `plan` and `register` need alike.
 pub(crate) struct Asked {
@@ -19,6 +20,8 @@ pub(crate) struct Asked {
     pub(crate) device: Device,
     pub(crate) host: Host,
     pub(crate) opened: device::Opened,
+    /// The device and its software, as the limits file names them.
+    pub(crate) identity: Identity,
 }
 
 /// Opens the device, reads the facts, makes the request.
@@ -29,12 +32,15 @@ pub(crate) fn ask(what: &WhatArgs) -> Result<Asked, Failure> {
     let request = request::request(what)?;
     let (opened, mut host) = device::open(what.device.as_deref(), &what.facts)?;
     let mut device = opened.device();
+    let identity = opened.identity();
+    limits::apply(&what.facts.limits, &identity, &mut device);
     request::apply_facts(&what.facts, &mut device, &mut host);
     Ok(Asked {
         request,
         device,
         host,
         opened,
+        identity,
     })
 }
 

@@ -20,8 +20,7 @@ use crate::exit::{Ended, Exit, Failure};
 use crate::progress::{Pools, Steps};
 use crate::render::register::{self as render, Held, Proved, Released};
 use crate::signals::Watch;
-
-use crate::{estimate, host, json};
+use crate::{estimate, host, json, learned, notes};
 
 /// Where simulated memory begins: an address that a real mapping of that size could have.
 const SIMULATED_BASE: u64 = 0x7e00_0000_0000;
@@ -45,6 +44,13 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
             "--estimate: no memory is mapped that could take time; add --memory real",
         ));
     }
+    if memory == MemoryKind::Real {
+        only_node(&mut asked, command.nodes.node)?;
+    } else if command.nodes.node.is_some() || command.nodes.interleave {
+        return Err(Failure::usage(
+            "--node, --interleave: no memory is mapped that could lie on a node; add --memory real",
+        ));
+    }
     if command.reserve && memory == MemoryKind::None {
         return Err(Failure::usage(
             "--reserve: no memory is mapped that could need pages; add --memory real",
@@ -61,6 +67,11 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         )?;
         return Ok(Exit::No);
     }
+    if command.prove.is_some() && asked.opened.simulated().is_some() {
+        remark(
+            "--prove: no kernel takes part in a simulated device; predicted is held against what arrived in the device",
+        );
+    }
     let estimated = estimate::make(&command.time, &plan, &asked.opened, command.threads);
     let watch = Watch::start()?;
     let run = Run {
@@ -74,6 +85,22 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         MemoryKind::None => run.without_memory(),
         MemoryKind::Real => run.with_memory(),
     }
+}
+
+/// Plans with the pools of one node, where only that one is wanted.
+fn only_node(asked: &mut Asked, node: Option<u32>) -> Result<(), Failure> {
+    let (Some(wanted), Some(nodes)) = (node, &mut asked.host.nodes) else {
+        return Ok(());
+    };
+    let there: Vec<String> = nodes.iter().map(|node| node.id.to_string()).collect();
+    nodes.retain(|node| node.id == wanted);
+    if nodes.is_empty() {
+        return Err(Failure::usage(format_args!(
+            "--node {wanted}: this host has no such NUMA node (it has {})",
+            there.join(", ")
+        )));
+    }
+    Ok(())
 }
 
 /// Plans; with `--reserve` with the pages that could be added.
@@ -210,6 +237,7 @@ impl Run<'_> {
             .cancel(self.watch.token())
             .predict_for(&self.asked.host.platform)
             .before_each(&back)
+            .nodes(self.command.nodes.nodes(self.asked.opened.numa_node()))
             .progress(&tell);
         if self.command.force {
             build = build.unchecked();
@@ -219,6 +247,9 @@ impl Run<'_> {
         }
         if self.command.reserve {
             build = build.reserve(Spread::Even);
+        }
+        if let Some(by) = self.command.prove.filter(|_| simulated.is_none()) {
+            build = build.prove(by.ways());
         }
         let reserved = || self.command.reserve.then(|| steps.pools());
         let start = Instant::now();
@@ -257,10 +288,21 @@ impl Run<'_> {
     /// Everything is registered: says it, and holds it if asked to.
     fn show(&self, seen: &render::Seen) -> Result<(), Failure> {
         let json = self.command.what.json;
+        let entries = seen.entries.map(|(entries, _)| entries);
+        let mrs = seen.rows.len() as u64;
+        let learned =
+            learned::from_success(&self.command.what.facts.limits, self.asked, entries, mrs);
+        // There while it is held: `hugemr usage` of another process reads it.
+        let _note = entries
+            .filter(|_| self.command.hold && self.asked.opened.simulated().is_none())
+            .map(|entries| notes::write(&self.asked.device.name, mrs, entries));
         if json && self.command.hold {
             json::write(&json::register(seen, None))?;
         } else if !json {
             say(&render::registered(seen, self.command.all))?;
+        }
+        if let Some(text) = learned {
+            remark(&text);
         }
         if self.command.hold {
             remark("held until SIGINT or SIGTERM; the MRs live in this process and nowhere else");
@@ -289,6 +331,10 @@ impl Run<'_> {
             json::write(&json::register(seen, Some(&released)))?;
         } else {
             say(&render::released(&released))?;
+        }
+        if self.command.what.strict && matches!(seen.proved, Proved::Impossible(_)) {
+            remark("unproven, and --strict takes that as no");
+            return Ok(Exit::No);
         }
         Ok(if seen.as_planned { Exit::Yes } else { Exit::No })
     }
@@ -324,8 +370,18 @@ impl Run<'_> {
     fn failed(&self, error: &BuildError) -> Failure {
         let mut failure = match &*error.cause {
             Cause::Reserve(cause) => super::reserve::failure(cause, &as_root()),
+            Cause::Place(cause) => Failure {
+                exit: Exit::No,
+                ..Failure::system(cause)
+            },
             _ => render::failure(self.asked, self.plan, error),
         };
+        if let Cause::Register(cause) = &*error.cause {
+            let limits = &self.command.what.facts.limits;
+            failure
+                .more
+                .extend(learned::from_failure(limits, self.asked, self.plan, cause));
+        }
         if let Some(left) = &error.not_given_back {
             failure.more.push(format!(
                 "pages were added and could not be given back: {left}"

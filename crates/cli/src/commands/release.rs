@@ -5,6 +5,7 @@ use hugemr_host::ledger::{self, Entry};
 use hugemr_host::pools::Pools as HostPools;
 use hugemr_host::reserve::{Change, Step as PoolStep, release_kept, release_stale};
 use hugemr_host::root::Root;
+use hugemr_host::trace::{self, Held, TraceError};
 
 use super::reserve::failure;
 use super::say;
@@ -24,6 +25,8 @@ pub(crate) struct Released {
     pub(crate) in_use: u64,
     /// Pages of the other kind that are in the ledger: left by the dead, or kept.
     pub(crate) others: u64,
+    /// Probes and debug lines that were left switched on by the dead.
+    pub(crate) traces: Vec<Held>,
 }
 
 pub(crate) fn run(command: &ReleaseCommand) -> Ended {
@@ -42,12 +45,16 @@ pub(crate) fn run(command: &ReleaseCommand) -> Ended {
             .filter(|entry| is(entry, !command.stale, &root))
             .map(|entry| entry.added)
             .sum(),
+        traces: Vec::new(),
     };
     if command.dry_run {
         let own = entries
             .iter()
             .filter(|entry| is(entry, command.stale, &root));
         released.pools = own.filter_map(|entry| would(entry, &root)).collect();
+        if command.stale {
+            released.traces = trace::stale(&root).map_err(|error| traces_failure(&error.into()))?;
+        }
     } else {
         let mut pools = Pools::default();
         let mut told = |step: PoolStep| pools.note(&step);
@@ -57,9 +64,16 @@ pub(crate) fn run(command: &ReleaseCommand) -> Ended {
         } else {
             release_kept(&root, &mut told)
         };
+        // Pages that cannot be given back don't keep a probe on, nor the other way round.
+        let traces = if command.stale {
+            trace::release_stale(&root)
+        } else {
+            Ok(Vec::new())
+        };
         done.map_err(|error| failure(&error, &again))?;
+        released.traces = traces.map_err(|error| traces_failure(&error))?;
         released.pools = pools.lowered;
-        released.changed = !released.pools.is_empty();
+        released.changed = !released.pools.is_empty() || !released.traces.is_empty();
         released.in_use = in_use(&released.pools, &before, &HostPools::read(&root));
     }
     if command.json {
@@ -110,6 +124,14 @@ fn in_use(changes: &[Change], before: &HostPools, after: &HostPools) -> u64 {
         .sum()
 }
 
+fn traces_failure(error: &TraceError) -> Failure {
+    let mut failure = Failure::system(format_args!(
+        "what a killed hugemr has left switched on could not be switched off: {error}"
+    ));
+    failure.more.extend(crate::device::sources(error));
+    failure
+}
+
 fn say_it(released: &Released) -> Result<(), Failure> {
     let whose = if released.stale {
         "by processes that are gone"
@@ -131,6 +153,14 @@ fn say_it(released: &Released) -> Result<(), Failure> {
             lowered: released.pools.clone(),
         };
         say(&format!("released: {}", render::lowered(&pools)))?;
+    }
+    for held in &released.traces {
+        let word = if released.dry_run {
+            "would switch off"
+        } else {
+            "switched off"
+        };
+        say(&format!("{word}: {held}"))?;
     }
     if released.in_use > 0 {
         say(&format!(

@@ -6,7 +6,9 @@ use hugemr_core::doctor::{Verbs, nameless};
 use hugemr_core::host::Platform;
 use hugemr_verbs::{OpenOptions, Unavailable};
 
-use super::{choose_one, overrides, sources};
+use hugemr_core::limits::Identity;
+
+use super::{choose_one, identity, overrides, sources};
 use crate::args::FactArgs;
 use crate::exit::Failure;
 
@@ -16,6 +18,8 @@ pub(crate) struct Asked {
     pub(crate) verbs: Verbs,
     /// The platform of a simulated device.
     pub(crate) profile: Option<Platform>,
+    /// The device and its software, where it could be opened.
+    pub(crate) identity: Option<Identity>,
 }
 
 /// Asks for a device. With several and no name it is a failure only where `one` must be chosen.
@@ -56,6 +60,7 @@ pub(crate) fn not_asked(name: Option<&str>) -> Asked {
         device,
         verbs: Verbs::NotAsked,
         profile: None,
+        identity: None,
     }
 }
 
@@ -69,12 +74,16 @@ fn simulated(name: &str, facts: &FactArgs) -> Result<Asked, Failure> {
         device: device.device().clone(),
         verbs: Verbs::Simulated(Vec::new()),
         profile: Some(device.platform().clone()),
+        identity: Some(identity::simulated(&device)),
     })
 }
 
 fn real(name: &str) -> Asked {
     match hugemr_verbs::open(name, &OpenOptions::default()) {
-        Ok(backend) => usable(backend.device().clone(), vec![name.to_owned()]),
+        Ok(backend) => Asked {
+            identity: Some(identity::real(&backend)),
+            ..usable(super::with_others(&backend), vec![name.to_owned()])
+        },
         Err(error) => {
             let mut device = nameless();
             name.clone_into(&mut device.name);
@@ -88,6 +97,7 @@ fn usable(device: Device, names: Vec<String>) -> Asked {
         device,
         verbs: Verbs::Usable(names),
         profile: None,
+        identity: None,
     }
 }
 
@@ -100,5 +110,6 @@ fn unavailable(device: Device, error: &Unavailable) -> Asked {
             way_out: error.way_out(),
         },
         profile: None,
+        identity: None,
     }
 }

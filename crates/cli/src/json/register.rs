@@ -19,7 +19,14 @@ pub(crate) fn register(seen: &Seen, released: Option<&Released>) -> Value {
             LayoutProof::NotRead(why) => json!({ "read": false, "why": why }),
         }),
         "reserved": seen.reserved.as_ref().map(|pools| pools.raised().map(change).collect::<Vec<_>>()),
+        "page_proof": seen.page_proof().map(super::prove::document),
         "mrs": seen.rows.iter().map(row).collect::<Vec<_>>(),
+        "verified": match &seen.proved {
+            Proved::NotAsked => None,
+            Proved::Yes(..) => Some("proven"),
+            Proved::Impossible(_) => Some("unproven"),
+            Proved::No(_) => Some("failed"),
+        },
         "proof": match &seen.proved {
             Proved::NotAsked => Value::Null,
             Proved::Yes(proof, _) => json!({ "ok": true, "mrs": proof.mrs, "borders": proof.borders }),
@@ -58,6 +65,7 @@ fn row(row: &Row) -> Value {
         "predicted": row.predicted.map(|p| json!({
             "page": p.page.bytes(), "entries": p.entries, "level": p.level, "wire_len": p.wire_len,
         })),
+        "seen": row.seen.map(super::prove::verdict),
         "arrived": row.arrived.map(|a| json!({
             "page": a.page.bytes(), "entries": a.entries, "wire_len": a.wire_len,
         })),

@@ -42,5 +42,6 @@ pub(crate) fn release(released: &Released) -> Value {
         "pools": released.pools.iter().map(change).collect::<Vec<_>>(),
         "in_use": released.in_use,
         "others_left": released.others,
+        "traces": released.traces.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }

@@ -5,6 +5,8 @@ mod doctor;
 pub(crate) mod estimate;
 mod inspect;
 pub(crate) mod plan;
+pub(crate) mod probe;
+pub(crate) mod prove;
 mod refusal;
 pub(crate) mod register;
 pub(crate) mod reserve;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use hugemr::{BuildError, Cause, LayoutProof, Proof, Report};
+use hugemr::{BuildError, Cause, LayoutProof, PageProof, Proof, Report};
 use hugemr_core::diagnose::{BackingPages, Evidence, diagnose};
 use hugemr_core::errno::Errno;
 use hugemr_core::plan::{Plan, Resource};
+use hugemr_core::prove::Verdict;
 use hugemr_core::registrar::{Mr, RegisterCause, RegisterFailure};
 use hugemr_core::size::{Bytes, Grouped, PageSize};
 
@@ -40,6 +41,8 @@ pub(crate) struct Row {
     pub(crate) mr: Mr,
     pub(crate) predicted: Option<hugemr_core::layout::Prediction>,
     pub(crate) arrived: Option<Arrived>,
+    /// Where the kernel was watched.
+    pub(crate) seen: Option<Verdict>,
 }
 
 /// What there is to say of a registration that stands.
@@ -70,6 +73,7 @@ impl Seen {
         inside: Option<&Inside>,
         proved: Proved,
     ) -> Self {
+        let page_proof = held.report.as_ref().and_then(|r| r.pages.as_ref());
         let rows: Vec<Row> = held
             .mrs
             .iter()
@@ -78,10 +82,16 @@ impl Seen {
                 mr: *mr,
                 predicted: held.report.as_ref().and_then(|r| r.mrs.get(i)?.predicted),
                 arrived: inside.and_then(|inside| inside.mrs.get(i).copied()),
+                seen: page_proof.and_then(|proof| proof.verdict(i)),
             })
             .collect();
         let entries = inside
             .map(|inside| (inside.entries, "read from the device object"))
+            .or_else(|| {
+                let proof = page_proof?;
+                let all = (0..held.mrs.len()).map(|i| Some(proof.verdict(i)?.seen()?.entries));
+                Some((all.sum::<Option<u64>>()?, super::prove::how(proof)?))
+            })
             .or_else(|| {
                 let predicted = held.report.as_ref()?.entries()?;
                 Some((predicted, "predicted from the physical layout"))
@@ -90,6 +100,7 @@ impl Seen {
             && rows
                 .iter()
                 .all(|row| row.length_arrived() && row.as_predicted());
+        let as_planned = as_planned && page_proof.is_none_or(|proof| proof.different() == 0);
         Self {
             device: device.to_owned(),
             bytes: plan.mapped,
@@ -103,6 +114,12 @@ impl Seen {
             estimated: None,
             as_planned,
         }
+    }
+}
+
+impl Seen {
+    pub(crate) fn page_proof(&self) -> Option<&PageProof> {
+        self.report.as_ref()?.pages.as_ref()
     }
 }
 
@@ -120,10 +137,12 @@ impl Row {
         }
     }
 
-    /// Page size and entries: as arrived, else as predicted.
+    /// Page size and entries: as arrived, else as seen, else as predicted.
     pub(crate) fn page_and_entries(&self) -> Option<(PageSize, u64)> {
+        let seen = self.seen.and_then(|verdict| verdict.seen());
         self.arrived
             .map(|a| (a.page, a.entries))
+            .or_else(|| seen.and_then(|seen| Some((seen.page?, seen.entries))))
             .or_else(|| self.predicted.map(|p| (p.page, p.entries)))
     }
 }
@@ -157,6 +176,7 @@ pub(crate) fn registered(seen: &Seen, all: bool) -> String {
             seen.rows.len()
         ));
     }
+    lines.extend(seen.page_proof().map(super::prove::lines));
     lines.extend(proved(&seen.proved));
     lines.push(times(seen));
     lines.extend(predicted(seen));
@@ -201,7 +221,8 @@ fn mr_table(seen: &Seen, all: bool) -> String {
     let predicted = seen
         .rows
         .iter()
-        .any(|row| row.predicted.is_some() && row.arrived.is_some());
+        .any(|row| row.predicted.is_some() && (row.arrived.is_some() || row.seen.is_some()));
+    let watched = seen.rows.iter().any(|row| row.seen.is_some());
     let shown = |i: usize| all || i == 0 || i + 1 == seen.rows.len();
     let mut rows = Vec::new();
     for (_, row) in seen.rows.iter().enumerate().filter(|(i, _)| shown(*i)) {
@@ -224,11 +245,17 @@ fn mr_table(seen: &Seen, all: bool) -> String {
             );
             cells.push(text);
         }
+        if watched {
+            cells.push(row.seen.map_or_else(|| "-".to_owned(), super::prove::cell));
+        }
         rows.push(cells);
     }
     let mut head = vec!["MR", "address", "length", "lkey/rkey", "page", "entries"];
     if predicted {
         head.push("predicted");
+    }
+    if watched {
+        head.push("seen");
     }
     let mut text = table(&head, &rows);
     if seen.rows.len() > rows.len() {
@@ -247,7 +274,7 @@ fn proved(proved: &Proved) -> Option<String> {
             proof.borders,
             seconds(*took)
         )),
-        Proved::Impossible(why) => Some(format!("not proved by moving data: {why}")),
+        Proved::Impossible(why) => Some(format!("unproven: {why}")),
         Proved::No(why) => Some(format!("PROOF FAILED: {why}")),
     }
 }
@@ -393,5 +420,138 @@ pub(crate) fn seconds(took: Duration) -> String {
         0..1_000 => format!("{} us", took.as_micros()),
         1_000..1_000_000 => format!("{} ms", took.as_millis()),
         _ => format!("{:.2} s", took.as_secs_f64()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugemr_core::backend::{Lkey, MrHandle, RegisteredMr, Rkey};
+    use hugemr_core::chunks::Chunk;
+    use hugemr_core::layout::Prediction;
+    use hugemr_core::prove::{How, Seen as InKernel};
+    use hugemr_core::size::GIB;
+    use hugemr_host::populate::Road;
+
+    const MRS: u32 = 14;
+
+    fn mr(index: u32) -> Mr {
+        let offset = u64::from(index) * 64 * GIB;
+        Mr {
+            chunk: Chunk {
+                index: index.into(),
+                offset,
+                len: 64 * GIB,
+                page: PageSize::M2,
+            },
+            addr: 0x7e00_0000_0000 + offset,
+            mr: RegisteredMr {
+                handle: MrHandle(index.into()),
+                lkey: Lkey((index + 1) << 8),
+                rkey: Rkey((index + 1) << 8),
+            },
+        }
+    }
+
+    /// 896 GiB on a real device, the kernel watched; `odd` is what it was seen to make of the last MR.
+    fn seen(odd: Verdict) -> Seen {
+        let same = Verdict::Same(InKernel {
+            page: Some(PageSize::M2),
+            entries: 32_768,
+        });
+        let predicted = Some(Prediction {
+            page: PageSize::M2,
+            entries: 32_768,
+            level: 2,
+            wire_len: 64 * GIB,
+            refused: None,
+        });
+        let mut verdicts = vec![same; MRS as usize];
+        verdicts[MRS as usize - 1] = odd;
+        let row = |i: u32| Row {
+            mr: mr(i),
+            predicted,
+            arrived: None,
+            seen: Some(verdicts[i as usize]),
+        };
+        Seen {
+            device: "erdma_0".to_owned(),
+            bytes: 896 * GIB,
+            rows: (0..MRS).map(row).collect(),
+            entries: Some((458_752, "seen by kretprobe")),
+            proved: Proved::Yes(
+                Proof {
+                    mrs: 14,
+                    borders: 13,
+                    bytes: 3456,
+                },
+                Duration::from_millis(200),
+            ),
+            report: Some(Report {
+                reserved: Vec::new(),
+                reserve: Some(Duration::from_millis(41_800)),
+                mrs: Vec::new(),
+                layout: LayoutProof::Read,
+                places: Vec::new(),
+                pages: Some(PageProof::Watched {
+                    how: How::Kretprobe,
+                    mrs: verdicts.clone(),
+                    lost: 0,
+                    trouble: None,
+                    left: None,
+                }),
+                road: Road::PopulateWrite,
+                threads: 64,
+                populate: Duration::from_millis(8100),
+                register: Duration::from_secs(3),
+            }),
+            took: Duration::from_secs(51),
+            why_short: None,
+            reserved: None,
+            estimated: None,
+            as_planned: true,
+        }
+    }
+
+    #[test]
+    fn the_screen_of_a_registration_whose_page_sizes_were_seen() {
+        let same = Verdict::Same(InKernel {
+            page: Some(PageSize::M2),
+            entries: 32_768,
+        });
+        snapbox::assert_data_eq!(
+            registered(&seen(same), false),
+            snapbox::str![[r#"
+registered 896 GiB on erdma_0: 14 MRs, page size 2 MiB, 458,752 entries (seen by kretprobe)
+  MR  address         length  lkey/rkey              page   entries  predicted      seen
+  0   0x7e0000000000  64 GiB  0x00000100/0x00000100  2 MiB  32,768   2 MiB, 32,768  2 MiB, 32,768
+  13  0x7ed000000000  64 GiB  0x00000e00/0x00000e00  2 MiB  32,768   2 MiB, 32,768  2 MiB, 32,768
+  (12 more: --all)
+page size proved by kretprobe: 14 of 14 as predicted
+proved: RDMA write and read at both ends of 14 MRs and across 13 borders, 200 ms
+  time reserve 41.80 s, populate 8.10 s, register 3.00 s (overlapped), total 51.00 s; 64 threads
+"#]]
+        );
+    }
+
+    #[test]
+    fn the_screen_of_one_that_is_not_as_predicted() {
+        let odd = Verdict::Differs(InKernel {
+            page: Some(PageSize::K4),
+            entries: 16_777_216,
+        });
+        snapbox::assert_data_eq!(
+            registered(&seen(odd), false),
+            snapbox::str![[r#"
+registered 896 GiB on erdma_0: 14 MRs, page size 4 KiB and 2 MiB, 458,752 entries (seen by kretprobe)
+  MR  address         length  lkey/rkey              page   entries     predicted      seen
+  0   0x7e0000000000  64 GiB  0x00000100/0x00000100  2 MiB  32,768      2 MiB, 32,768  2 MiB, 32,768
+  13  0x7ed000000000  64 GiB  0x00000e00/0x00000e00  4 KiB  16,777,216  2 MiB, 32,768  4 KiB, 16,777,216  DIFFERS
+  (12 more: --all)
+PAGE SIZE NOT AS PREDICTED: 1 of 14 MRs, seen by kretprobe (--all)
+proved: RDMA write and read at both ends of 14 MRs and across 13 borders, 200 ms
+  time reserve 41.80 s, populate 8.10 s, register 3.00 s (overlapped), total 51.00 s; 64 threads
+"#]]
+        );
     }
 }

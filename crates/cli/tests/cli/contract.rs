@@ -111,6 +111,25 @@ fn a_refusal_is_1() {
         .says("4.19");
 }
 
+/// A way out is a command that can be typed: the flags of `plan` alone, and no wish that it would break.
+#[test]
+fn a_way_out_can_be_typed() {
+    let ran = run("register 64TiB --one-mr --device sim:verbs --pages 1GiB --force --hold --threads 2 --memory none --access remote-read")
+        .exits(3);
+    assert!(ran.err.contains("EINVAL"), "{}", ran.err);
+    let refused =
+        run("register 64TiB --one-mr --device sim:verbs --pages 1GiB --verify --threads 2")
+            .exits(1)
+            .says("16 TiB - 4 KiB");
+    let (_, way) = refused.out.split_once("hugemr plan ").expect("a way out");
+    let way = way.lines().next().expect("a line");
+    assert_eq!(
+        way,
+        "64TiB --device sim:verbs --pages 1GiB --chunk 17591112302592"
+    );
+    run(&format!("plan {way}")).exits(0);
+}
+
 /// The system refuses: exit 3, with the MR, the errno, what became of the rest, and a diagnosis.
 #[test]
 fn a_forced_registration_that_fails_is_3() {

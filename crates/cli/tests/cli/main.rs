@@ -3,5 +3,6 @@
 mod common;
 mod contract;
 mod main_job;
+mod real;
 mod replay;
 mod streams;

@@ -9,7 +9,7 @@ use crate::size::PageSize;
 use super::answer::{Alternative, Code, MaxFit, Plan, Refusal, Resource, Verdict, WayOut};
 use super::evaluate::{Evaluated, evaluate};
 use super::request::{Pages, PlanRequest, Wish};
-use super::tiling::{NoTiling, lcm, usable};
+use super::tiling::{NoTiling, lcm, longest_mr, usable};
 
 /// Plans a request.
 ///
@@ -209,19 +209,14 @@ fn ways_out(
                 .map_or(1, |limit| (usable(limit) / request.pds.max(1)).max(1));
             let least = plan.mapped.div_ceil(room);
             if let Some(chunk) = least.checked_next_multiple_of(plan.step)
-                && request
-                    .max_mr_size
-                    .unwrap_or_else(|| usable(&device.max_mr_size))
-                    >= chunk
+                && longest_mr(request, device) >= chunk
             {
                 ways.push(WayOut::LongerChunks(chunk));
             }
             other_pages(&mut ways);
         }
         Some(Code::TooLong) => {
-            let limit = request
-                .max_mr_size
-                .unwrap_or_else(|| usable(&device.max_mr_size));
+            let limit = longest_mr(request, device);
             ways.push(WayOut::ShorterChunks(
                 limit - limit % plan.step.min(limit.max(1)),
             ));
@@ -276,9 +271,7 @@ fn ways_without_tiling(
     pages: Pages,
     code: Code,
 ) -> Vec<WayOut> {
-    let limit = request
-        .max_mr_size
-        .unwrap_or_else(|| usable(&device.max_mr_size));
+    let limit = longest_mr(request, device);
     let Pages::Only(page) = pages else {
         return Vec::new();
     };

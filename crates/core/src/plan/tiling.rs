@@ -129,11 +129,15 @@ pub(super) fn tile(
     })
 }
 
+/// The longest MR that may be asked for, bytes.
+pub(super) fn longest_mr(request: &PlanRequest, device: &Device) -> u64 {
+    let limit = request.max_mr_size;
+    let limit = limit.unwrap_or_else(|| usable(&device.max_mr_size));
+    limit.min(PINNABLE)
+}
+
 fn limit(request: &PlanRequest, device: &Device, seen: PageSize) -> (u64, ChunkBound) {
-    let size = request
-        .max_mr_size
-        .unwrap_or_else(|| usable(&device.max_mr_size))
-        .min(PINNABLE);
+    let size = longest_mr(request, device);
     let by_entries = usable(&device.entries_per_mr).saturating_mul(seen.bytes());
     // A buffer that must stay one MR is judged against each limit by name, later.
     if by_entries < size && !request.single {

@@ -23,7 +23,7 @@ pub use error::{
     CloseError, LeftCause, LeftMr, MrSpan, RegisterCause, RegisterError, RegisterFailure,
     RequestError, Rollback,
 };
-pub use options::{CancelToken, Gate, GateError, Options, Progress};
+pub use options::{CancelToken, Gate, GateError, Options, Progress, Witness};
 
 use std::fmt;
 use std::mem::ManuallyDrop;

@@ -21,6 +21,8 @@ pub struct Options<'a> {
     pub cancel: Option<CancelToken>,
     /// What a chunk waits for before it is registered.
     pub gate: Option<&'a dyn Gate>,
+    /// Who is told right before and right after each call.
+    pub witness: Option<&'a dyn Witness>,
 }
 
 impl Default for Options<'_> {
@@ -30,6 +32,7 @@ impl Default for Options<'_> {
             progress: None,
             cancel: None,
             gate: None,
+            witness: None,
         }
     }
 }
@@ -68,6 +71,13 @@ impl<'a> Options<'a> {
         self.gate = Some(gate);
         self
     }
+
+    /// With a witness.
+    #[must_use]
+    pub fn witness(mut self, witness: &'a dyn Witness) -> Self {
+        self.witness = Some(witness);
+        self
+    }
 }
 
 impl fmt::Debug for Options<'_> {
@@ -77,6 +87,7 @@ impl fmt::Debug for Options<'_> {
             .field("progress", &self.progress.is_some())
             .field("cancel", &self.cancel)
             .field("gate", &self.gate.is_some())
+            .field("witness", &self.witness.is_some())
             .finish()
     }
 }
@@ -138,6 +149,15 @@ impl<F: Fn(&Chunk) -> Result<(), GateError> + Sync> Gate for F {
     fn wait_ready(&self, chunk: &Chunk) -> Result<(), GateError> {
         self(chunk)
     }
+}
+
+/// Is told of each call of `reg_mr`, by the thread that makes it: what the kernel reports of this thread between the two is
+/// about this MR.
+pub trait Witness: Sync {
+    /// The next thing that this thread does is the call.
+    fn before(&self, chunk: &Chunk);
+    /// The call has returned, with success or not.
+    fn after(&self, chunk: &Chunk);
 }
 
 /// Why a chunk did not become ready.

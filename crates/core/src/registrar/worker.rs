@@ -190,11 +190,18 @@ impl<B: RegBackend> Run<'_, B> {
             iova: addr,
             access: self.access,
         };
+        if let Some(witness) = self.options.witness {
+            self.guard(|| witness.before(chunk))?;
+        }
         let answer = self.guard(|| {
             // SAFETY: the chunk lies in the memory that the caller promises to keep mapped until the MR is
             // deregistered, forever if that fails or stays in doubt.
             unsafe { self.backend.reg_mr(&request) }
         });
+        if let Some(witness) = self.options.witness {
+            // A panic of it is kept by the guard; the MR, if there is one, is noted all the same.
+            let _kept = self.guard(|| witness.after(chunk));
+        }
         match answer {
             Some(Ok(mr)) => Some(mr),
             Some(Err(error)) => {

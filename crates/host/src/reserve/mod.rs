@@ -15,8 +15,10 @@
 //! Source: `set_max_huge_pages`, Linux `mm/hugetlb.c`.
 
 mod error;
+mod pieces;
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 use hugemr_core::size::{Bytes, PageSize};
 
@@ -32,6 +34,9 @@ pub enum Spread {
     /// The same number from each node.
     #[default]
     Even,
+    /// So many from each node that pieces of so many pages find a place on one node each, about the same number from each:
+    /// for MRs that must not straddle nodes.
+    Pieces(NonZeroU64),
     /// From this node only.
     Only(u32),
     /// From this node as far as it has them, then from the others.
@@ -370,6 +375,11 @@ fn changes(
     let shares: Vec<(Option<u32>, u64)> = match request.spread {
         _ if !pools.per_node => vec![(None, short)],
         Spread::Even => split(short, &nodes),
+        Spread::Pieces(piece) => {
+            let free = |node: &u32| pools.on_node(*node, page).map_or(0, |pool| pool.free);
+            let free: Vec<(u32, u64)> = nodes.iter().map(|node| (*node, free(node))).collect();
+            pieces::missing(request.pages, piece.get(), &free, short)
+        }
         Spread::First(node) => vec![(Some(node), short)],
         Spread::Only(node) => {
             // Promises are made for the host: which node keeps them is not known, so the host's count must do too.

@@ -58,8 +58,7 @@ impl Host {
     fn wish<'a>(&'a self, pages: u64, cancel: &'a CancelToken) -> Wish<'a> {
         Wish {
             root: &self.root,
-            need: vec![(PageSize::M2, pages)],
-            spread: Spread::Even,
+            need: vec![(PageSize::M2, pages, Spread::Even)],
             effort: Effort::default(),
             cancel,
         }
@@ -180,7 +179,7 @@ fn sizes_are_reserved_together_or_not_at_all() {
     let host = Host::new(3, 100);
     let token = CancelToken::new();
     let mut wish = host.wish(20, &token);
-    wish.need.push((PageSize::G1, 1));
+    wish.need.push((PageSize::G1, 1, Spread::Even));
     let steps = RefCell::new(Vec::new());
     let error = wish
         .fulfil(&|event| steps.borrow_mut().push(event))

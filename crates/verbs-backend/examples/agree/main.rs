@@ -3,15 +3,18 @@
 //!
 //!     agree DEVICE SEED SEGMENT_CAP old|new KIND=COUNT...
 //!
+//!     agree DEVICE collapse BYTES
+//!
 //! KIND: `2m`, `4k`, `thp`, `mixed`, `unaligned`, `shuffled`, `1g`, `long` (1 GiB pages in physical order, MRs above 4 GiB).
 //! `SEGMENT_CAP` and `old` say how the kernel under test has been changed, if it has. One line `AGREE {...}` a layout; exit
-//! status 0 when every layout was tried.
+//! status 0 when every layout was tried. `collapse`: see there.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
     reason = "a program for a guest: printing is what it does"
 )]
 
+mod collapse;
 mod memory;
 
 use std::io::Write as _;
@@ -73,6 +76,12 @@ struct Judges {
 
 fn run() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [device, word, len] = args.as_slice()
+        && word == "collapse"
+    {
+        let judges = judges(device, hugemr_core::quirk::SEGMENT_CAP, false)?;
+        return collapse::run(&judges, len.parse()?);
+    }
     let [device, seed, cap, rule, kinds @ ..] = args.as_slice() else {
         return Err("usage: agree DEVICE SEED SEGMENT_CAP old|new KIND=COUNT...".into());
     };

@@ -1,6 +1,6 @@
 //! A copy of fake-verbs with a text of its own: copies in one process do not know each other.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -95,29 +95,30 @@ impl Fake {
         hugemr_verbs::open(name, &self.options())
     }
 
-    fn symbol(&self, name: &std::ffi::CStr) -> Option<NonNull<c_void>> {
-        let path = CString::new(self.library().as_os_str().as_bytes()).unwrap();
-        // SAFETY: a NUL-terminated path, of a library that the test trusts.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
-        assert!(!handle.is_null());
-        // SAFETY: the handle is never closed.
-        NonNull::new(unsafe { libc::dlsym(handle, name.as_ptr()) })
-    }
-
-    /// The functions themselves, for a program that opens its own device.
-    pub(crate) fn table(&self) -> VerbsTable {
-        // SAFETY: fake-verbs has the signatures of verbs.h and is never unloaded.
-        unsafe { VerbsTable::fill(|symbol| self.symbol(symbol.name)) }.unwrap()
-    }
-
     /// What is alive in this copy.
     pub(crate) fn counts(&self) -> Counts {
-        let address = self.symbol(c"fake_verbs_counts").unwrap().as_ptr();
+        let address = symbol(&self.library(), c"fake_verbs_counts").unwrap();
         // SAFETY: the signature that fake-verbs gives it.
-        let ask: unsafe extern "C" fn(*mut Counts) = unsafe { std::mem::transmute(address) };
+        let ask: unsafe extern "C" fn(*mut Counts) =
+            unsafe { std::mem::transmute(address.as_ptr()) };
         let mut counts = Counts::default();
         // SAFETY: a structure of ours.
         unsafe { ask(&raw mut counts) };
         counts
     }
+}
+
+fn symbol(library: &Path, name: &CStr) -> Option<NonNull<c_void>> {
+    let path = CString::new(library.as_os_str().as_bytes()).unwrap();
+    // SAFETY: a NUL-terminated path, of a library that the test trusts.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+    assert!(!handle.is_null());
+    // SAFETY: the handle is never closed.
+    NonNull::new(unsafe { libc::dlsym(handle, name.as_ptr()) })
+}
+
+/// The functions themselves, for a program that opens its own device.
+pub(crate) fn table(library: &Path) -> VerbsTable {
+    // SAFETY: libibverbs and its look-alike have the signatures of verbs.h; neither is unloaded.
+    unsafe { VerbsTable::fill(|wanted| symbol(library, wanted.name)) }.unwrap()
 }

@@ -3,8 +3,9 @@
 use hugemr_core::backend::{
     Access, MrRequest, RegBackend, RegisteredMr, Rkey, VerifyBackend, VerifyError,
 };
-use hugemr_verbs::{Transport, VerbsBackend};
+use hugemr_verbs::VerbsBackend;
 
+use crate::device::{open_the_real_one, refusal_of_access};
 use crate::fake::{Counts, Fake};
 use crate::memory::Memory;
 
@@ -217,8 +218,7 @@ fn eight_threads_prove_at_once() {
 #[test]
 #[ignore = "needs a real verbs device"]
 fn a_real_device_is_proved_and_catches_a_wrong_key_and_border() {
-    let name = std::env::var("HUGEMR_TEST_DEVICE").expect("HUGEMR_TEST_DEVICE names a device");
-    let backend = hugemr_verbs::open(&name, &hugemr_verbs::OpenOptions::default()).unwrap();
+    let backend = open_the_real_one();
     let mut memory = Memory::pages(PAGES);
     let before = memory.fill();
     // SAFETY: given back below, before the memory goes.
@@ -228,11 +228,7 @@ fn a_real_device_is_proved_and_catches_a_wrong_key_and_border() {
         backend.round_trip(addr + offset, len, mr.rkey).unwrap();
         assert!(memory.bytes() == before);
     }
-    // An iWARP peer ends the connection instead of answering; what is under way is flushed.
-    let expected = match backend.info().transport {
-        Transport::Iwarp => "IBV_WC_WR_FLUSH_ERR",
-        _ => "IBV_WC_REM_ACCESS_ERR",
-    };
+    let expected = refusal_of_access(&backend);
     let wrong = Rkey(mr.rkey.0 ^ 0x5500);
     let wrong_key = backend.round_trip(addr, 64, wrong);
     assert_eq!(status(wrong_key).1, expected);

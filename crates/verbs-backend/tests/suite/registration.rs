@@ -1,14 +1,13 @@
-//! Registrations through the real backend: errno, leftovers, the user's own device.
+//! Registrations through the real backend: errno, leftovers, rollback.
 
 use std::num::NonZeroUsize;
-use std::ptr::NonNull;
 
 use hugemr_core::backend::{Access, MrRequest, RegBackend, RegisteredMr, Verb, VerbError};
 use hugemr_core::chunks::Segment;
 use hugemr_core::errno::Errno;
 use hugemr_core::registrar::{Options, RegisterError, Registration};
 use hugemr_core::size::PageSize;
-use hugemr_verbs::{Library, LibrarySource, VerbsBackend};
+use hugemr_verbs::VerbsBackend;
 
 use crate::fake::{Counts, Fake};
 use crate::memory::Memory;
@@ -99,50 +98,6 @@ fn two_openings_share_the_budget_of_the_device() {
 }
 
 #[test]
-fn the_users_own_device_and_pd_stay_usable() {
-    let fake = Fake::new("device erdma_0");
-    let verbs = fake.table();
-    let mut count = 0;
-    // SAFETY: as verbs.h says.
-    let list = unsafe { (verbs.ibv_get_device_list)(&raw mut count) };
-    assert_eq!(count, 1);
-    // SAFETY: one element.
-    let device = unsafe { list.read() };
-    // SAFETY: a device of the list.
-    let context = NonNull::new(unsafe { (verbs.ibv_open_device)(device) }).unwrap();
-    // SAFETY: used no more.
-    unsafe { (verbs.ibv_free_device_list)(list) };
-    // SAFETY: an open device.
-    let pd = NonNull::new(unsafe { (verbs.ibv_alloc_pd)(context.as_ptr()) }).unwrap();
-
-    let library = Library::load(&LibrarySource::Path(fake.library())).unwrap();
-    let memory = Memory::pages(2);
-    // SAFETY: both of this library, alive until the end of the test.
-    let backend = unsafe { VerbsBackend::from_raw(&library, context, pd) }.unwrap();
-    assert_eq!(backend.device().name, "erdma_0");
-    assert_eq!(backend.as_raw_context(), context.as_ptr());
-    assert_eq!(backend.as_raw_pd(), pd.as_ptr());
-    let mr = reg(&backend, &memory.page(0)).unwrap();
-    reg(&backend, &memory.page(1)).unwrap();
-    backend.dereg_mr(mr.handle).unwrap();
-    drop(backend);
-    let alive = fake.counts();
-    assert_eq!((alive.contexts, alive.pds, alive.mrs), (1, 1, 0));
-
-    let addr = std::ptr::with_exposed_provenance_mut(memory.addr() as usize);
-    // SAFETY: mapped memory in the test's own PD.
-    let own = unsafe { (verbs.ibv_reg_mr)(pd.as_ptr(), addr, 4096, 1) };
-    assert!(!own.is_null());
-    // SAFETY: used no more.
-    assert_eq!(unsafe { (verbs.ibv_dereg_mr)(own) }, 0);
-    // SAFETY: used no more.
-    assert_eq!(unsafe { (verbs.ibv_dealloc_pd)(pd.as_ptr()) }, 0);
-    // SAFETY: used no more.
-    assert_eq!(unsafe { (verbs.ibv_close_device)(context.as_ptr()) }, 0);
-    assert_eq!(fake.counts(), Counts::default());
-}
-
-#[test]
 fn an_old_library_can_do_all_but_an_address_of_its_own() {
     let fake = Fake::without("ibv_reg_mr_iova2");
     fake.write("libfake_verbs.so.conf", "device erdma_0");
@@ -211,22 +166,4 @@ fn a_dereg_that_fails_is_said_and_the_memory_stays() {
     let registration = register_in_chunks(backend, Memory::pages(8), 1).unwrap();
     let error = registration.close().unwrap_err();
     assert_eq!((error.closed(), error.left().len()), (7, 1));
-}
-
-#[test]
-#[ignore = "needs a real verbs device"]
-fn a_real_device_and_pd_stay_usable_after_a_wrapper_is_dropped() {
-    let name = std::env::var("HUGEMR_TEST_DEVICE").expect("HUGEMR_TEST_DEVICE names a device");
-    let owner = hugemr_verbs::open(&name, &hugemr_verbs::OpenOptions::default()).unwrap();
-    let context = NonNull::new(owner.as_raw_context()).unwrap();
-    let pd = NonNull::new(owner.as_raw_pd()).unwrap();
-    let library = Library::load(&LibrarySource::Default).unwrap();
-    let memory = Memory::pages(2);
-    // SAFETY: both live as long as the owner, which is dropped last.
-    let wrapper = unsafe { VerbsBackend::from_raw(&library, context, pd) }.unwrap();
-    assert_eq!(wrapper.device(), owner.device());
-    reg(&wrapper, &memory.page(0)).unwrap();
-    drop(wrapper);
-    let mr = reg(&owner, &memory.page(1)).unwrap();
-    owner.dereg_mr(mr.handle).unwrap();
 }

@@ -1,0 +1,125 @@
+//! The arguments of `probe`, `learn` and `usage`, and the place of the limits file.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use hugemr_core::size::PageSize;
+
+use super::{FactArgs, Size, parse_count, parse_page};
+
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct LimitsArgs {
+    /// File of measured limits [default: /var/lib/hugemr/limits.toml for root, else hugemr/limits.toml in the XDG state folder]
+    #[arg(long, value_name = "FILE", env = "HUGEMR_LIMITS", hide_env = true)]
+    pub(crate) limits: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one flag of the command line"
+)]
+pub(crate) struct ProbeCommand {
+    /// On which device: erdma_0, sim:NAME or sim:./FILE.toml [default: the only real one]
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Hold no more than N table entries at once
+    #[arg(long, value_name = "N", value_parser = parse_entries)]
+    pub(crate) up_to: Option<u64>,
+    /// Stop after this time, with what is known then: 60s, 5m
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60s")]
+    pub(crate) deadline: Duration,
+    /// Length of the MRs of which the table is filled; the memory behind them is 16 MiB at most [default: 1GiB; of a
+    /// simulated device the longest]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) mr: Option<Size>,
+    /// Count the MRs that the device has, too: one registration for each
+    #[arg(long)]
+    pub(crate) count_mrs: bool,
+    /// Probe although other processes hold MRs: their registrations can fail meanwhile, and the answer is an interval
+    #[arg(long)]
+    pub(crate) beside_others: bool,
+    /// Save nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Answer as one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) facts: FactArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LearnCommand {
+    /// A size that was registered, as one MR on an empty device (may be repeated)
+    #[arg(long, value_name = "SIZE", required_unless_present = "fail")]
+    pub(crate) ok: Vec<Size>,
+    /// A size that the device refused because its table was full (may be repeated)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) fail: Vec<Size>,
+    /// Page size of the memory, as the device saw it
+    #[arg(long, value_name = "PAGE", value_parser = parse_page, default_value = "4KiB")]
+    pub(crate) page: PageSize,
+    /// Save it for this device; without it, it is only said
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    #[command(flatten)]
+    pub(crate) limits: LimitsArgs,
+    /// Answer as one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UsageCommand {
+    /// Of which device [default: every one]
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    #[command(flatten)]
+    pub(crate) limits: LimitsArgs,
+    /// Answer as one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn parse_entries(text: &str) -> Result<u64, String> {
+    match parse_count(text)? {
+        0 => Err("0 entries: nothing could be tried".to_owned()),
+        n => Ok(n),
+    }
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let bad = || format!("{text:?} is no time (write 60s, 5m or 500ms)");
+    let at = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let number: u64 = number.parse().map_err(|_| bad())?;
+    let millis = match unit {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" | "min" => 60_000,
+        _ => return Err(bad()),
+    };
+    let millis = number.checked_mul(millis).ok_or_else(bad)?;
+    Ok(Duration::from_millis(millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        let read = |text| parse_time(text).ok().map(|time| time.as_millis());
+        assert_eq!(read("60s"), Some(60_000));
+        assert_eq!(read("2m"), Some(120_000));
+        assert_eq!(read("7"), Some(7000));
+        assert_eq!(read("500ms"), Some(500));
+        for bad in ["", "s", "1h", "-1s", "99999999999999999999s"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The config file: defaults for flags that would otherwise be typed each time.
+//!
+//! A flag stands above the file, `[devices.NAME]` above `[facts]`. Values are read by the same code as those of the flags,
+//! and a key that does not exist is an error: a misspelt limit would otherwise be no limit.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use hugemr_core::host::Driver;
+use serde::{Deserialize, Deserializer};
+
+use crate::args::{
+    Budget, Command, FactArgs, LimitsArgs, MaybeKernel, Memlock, Size, parse_budget, parse_count,
+    parse_driver, parse_kernel, parse_memlock,
+};
+use crate::exit::Failure;
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Config {
+    device: Option<String>,
+    limits: Option<PathBuf>,
+    facts: Keys,
+    devices: BTreeMap<String, Keys>,
+}
+
+/// The keys of a table of facts.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Keys {
+    #[serde(deserialize_with = "size")]
+    max_mr_size: Option<Size>,
+    #[serde(deserialize_with = "count")]
+    max_mr: Option<u64>,
+    #[serde(deserialize_with = "budget")]
+    budget: Option<Budget>,
+    #[serde(deserialize_with = "kernel")]
+    kernel: Option<MaybeKernel>,
+    #[serde(deserialize_with = "driver")]
+    driver: Option<Driver>,
+    #[serde(deserialize_with = "memlock")]
+    memlock: Option<Memlock>,
+}
+
+/// A text, or a number as its text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Word {
+    Number(u64),
+    Text(String),
+}
+
+fn word<'de, D: Deserializer<'de>, T>(
+    from: D,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Option<T>, D::Error> {
+    let text = match Word::deserialize(from)? {
+        Word::Number(n) => n.to_string(),
+        Word::Text(text) => text,
+    };
+    parse(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
+macro_rules! readers {
+    ($($name:ident: $kind:ty = $parse:expr;)*) => {$(
+        fn $name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<$kind>, D::Error> {
+            word(from, $parse)
+        }
+    )*};
+}
+
+readers! {
+    size: Size = |text| text.parse::<Size>().map_err(|error| error.to_string());
+    count: u64 = parse_count;
+    budget: Budget = parse_budget;
+    kernel: MaybeKernel = parse_kernel;
+    driver: Driver = parse_driver;
+    memlock: Memlock = parse_memlock;
+}
+
+/// Reads the file, if there is one, and puts what it says under the flags.
+pub(crate) fn apply(named: Option<&Path>, command: &mut Command) -> Result<(), Failure> {
+    let Some((path, text)) = find(named)? else {
+        return Ok(());
+    };
+    let config: Config = toml::from_str(&text).map_err(|error| {
+        let shown = error.to_string();
+        let place = shown.lines().next().unwrap_or_default();
+        let place = place.strip_prefix("TOML parse error at ").unwrap_or(place);
+        // The line of the file names the key.
+        let line = shown
+            .lines()
+            .find_map(|line| Some(line.split_once(" | ")?.1.trim().to_owned()));
+        let failure = Failure::usage(format_args!(
+            "{}, {place}: {}",
+            path.display(),
+            error.message().trim()
+        ));
+        match line {
+            Some(line) => failure.with(line),
+            None => failure,
+        }
+    })?;
+    let (device, facts, limits) = match command {
+        Command::Plan(c) => (&mut c.what.device, Some(&mut c.what.facts), None),
+        Command::Register(c) => (&mut c.what.device, Some(&mut c.what.facts), None),
+        Command::Doctor(c) => (&mut c.device, Some(&mut c.facts), None),
+        Command::Probe(c) => (&mut c.device, Some(&mut c.facts), None),
+        Command::Usage(c) => (&mut c.device, None, Some(&mut c.limits)),
+        Command::Learn(c) => (&mut c.device, None, Some(&mut c.limits)),
+        Command::Diagnose(c) => (&mut c.device, None, Some(&mut c.limits)),
+        _ => return Ok(()),
+    };
+    if device.is_none() {
+        device.clone_from(&config.device);
+    }
+    if let Some(facts) = facts {
+        if let Some(keys) = device.as_ref().and_then(|name| config.devices.get(name)) {
+            fill(facts, keys);
+        }
+        fill(facts, &config.facts);
+        place(&mut facts.limits, &config);
+    }
+    if let Some(limits) = limits {
+        place(limits, &config);
+    }
+    Ok(())
+}
+
+fn place(limits: &mut LimitsArgs, config: &Config) {
+    if limits.limits.is_none() {
+        limits.limits.clone_from(&config.limits);
+    }
+}
+
+fn fill(facts: &mut FactArgs, keys: &Keys) {
+    let configured = &mut facts.configured;
+    let mut put = |flag, filled: bool| {
+        if filled {
+            configured.push(flag);
+        }
+    };
+    put(
+        "--max-mr-size",
+        under(&mut facts.max_mr_size, keys.max_mr_size.as_ref()),
+    );
+    put("--max-mr", under(&mut facts.max_mr, keys.max_mr.as_ref()));
+    put("--budget", under(&mut facts.budget, keys.budget.as_ref()));
+    put("--kernel", under(&mut facts.kernel, keys.kernel.as_ref()));
+    put("--driver", under(&mut facts.driver, keys.driver.as_ref()));
+    put(
+        "--memlock",
+        under(&mut facts.memlock, keys.memlock.as_ref()),
+    );
+}
+
+/// Puts a value where there is none, and says whether it did.
+fn under<T: Clone>(to: &mut Option<T>, value: Option<&T>) -> bool {
+    let empty = to.is_none() && value.is_some();
+    if empty {
+        *to = value.cloned();
+    }
+    empty
+}
+
+/// The file that counts, with its text. One that was named must be there.
+fn find(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, Failure> {
+    let mut places = vec!["/etc/hugemr/config.toml".into()];
+    let absolute = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+    if let Some(folder) = folder {
+        places.insert(0, folder.join("hugemr/config.toml"));
+    }
+    if let Some(path) = named {
+        places = vec![path.to_owned()];
+    }
+    for path in places {
+        match std::fs::read_to_string(&path) {
+            Ok(text) => return Ok(Some((path, text))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => {}
+            Err(error) => {
+                return Err(Failure::usage(format_args!(
+                    "the config file {} cannot be read: {error}",
+                    path.display()
+                )));
+            }
+        }
+    }
+    Ok(None)
+}

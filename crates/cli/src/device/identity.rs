@@ -1,0 +1,67 @@
+//! What a device and its software are called in the limits file.
+
+use hugemr_core::backend::RegBackend as _;
+use hugemr_core::device::Family;
+use hugemr_core::host::Driver;
+use hugemr_core::limits::Identity;
+use hugemr_host::facts::{DriverFacts, Facts};
+use hugemr_host::root::Root;
+use hugemr_sim::SimDevice;
+use hugemr_verbs::VerbsBackend;
+
+/// A simulated device with the kernel and driver of its profile.
+pub(super) fn simulated(device: &SimDevice) -> Identity {
+    let platform = device.platform();
+    Identity {
+        device: device.device().name.clone(),
+        kernel: platform.kernel.map(|kernel| kernel.to_string()),
+        driver: kind(platform.driver),
+        ..Identity::default()
+    }
+}
+
+/// A real device on this host.
+pub(super) fn real(backend: &VerbsBackend) -> Identity {
+    let info = backend.info();
+    let root = Root::real();
+    let facts = Facts::read(&root);
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let erdma = backend.device().family == Family::Erdma;
+    Identity {
+        device: backend.device().name.clone(),
+        guid: Some(info.node_guid.to_string()),
+        kernel: text(&facts.kernel.release),
+        driver: erdma.then(|| driver(&facts.driver)).flatten(),
+        firmware: text(&info.fw_ver),
+        instance: instance(&root),
+    }
+}
+
+fn kind(driver: Driver) -> Option<String> {
+    match driver {
+        Driver::InTree => Some("in-tree".to_owned()),
+        Driver::Vendor(Some(bundle)) => Some(format!("vendor {bundle}")),
+        Driver::Vendor(None) => Some("vendor".to_owned()),
+        Driver::Unknown => None,
+    }
+}
+
+/// Kind, and the fingerprint of the module's source: the bundle version can be read nowhere.
+fn driver(facts: &DriverFacts) -> Option<String> {
+    let kind = kind(facts.kind)?;
+    let source = facts
+        .candidates
+        .iter()
+        .find(|candidate| candidate.source == "module srcversion");
+    Some(source.map_or_else(|| kind.clone(), |source| format!("{kind} {}", source.text)))
+}
+
+/// The type of the instance, where cloud-init has left it. The metadata service is not asked: no command of hugemr uses
+/// the network unasked.
+fn instance(root: &Root) -> Option<String> {
+    let text = root.text("/run/cloud-init/instance-data.json")?;
+    let found = ["\"instance-type\": \"", "\"instance_type\": \""]
+        .into_iter()
+        .find_map(|key| text.split(key).nth(1)?.split('"').next());
+    found.filter(|word| !word.is_empty()).map(str::to_owned)
+}

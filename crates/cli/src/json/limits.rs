@@ -1,0 +1,60 @@
+//! Probes and records: schemas `hugemr/probe/1`, and the record of `hugemr/learn/1`.
+
+use hugemr_core::limits::{Range, Record};
+use serde_json::{Value, json};
+
+use crate::commands::probe::Report;
+use crate::limits::{NotSaved, Saved};
+
+fn range((low, high): Range) -> Value {
+    json!({ "min": low, "max": high })
+}
+
+pub(crate) fn record(record: &Record) -> Value {
+    let (identity, seen) = (&record.identity, &record.seen);
+    json!({
+        "device": identity.device,
+        "guid": identity.guid,
+        "kernel": identity.kernel,
+        "driver": identity.driver,
+        "firmware": identity.firmware,
+        "instance": identity.instance,
+        "confidence": record.confidence.name(),
+        "changed": record.seconds,
+        "entries": range(seen.entries),
+        "entries_per_mr": range(seen.per_mr),
+        "max_mr": range(seen.mrs),
+        "longest_mr": seen.longest,
+        "large_pages": seen.large_pages,
+    })
+}
+
+pub(crate) fn probe(report: &Report, saved: Option<&Result<Saved, NotSaved>>) -> Value {
+    let found = &report.found;
+    let saved = saved.and_then(|saved| saved.as_ref().ok());
+    json!({
+        "schema": "hugemr/probe/1",
+        "device": report.device.name,
+        "end": found.end.name(),
+        "exact": found.exact(),
+        "entries": range(found.entries),
+        "entries_per_mr": { "worked": found.per_mr.0, "refused": found.per_mr.1 },
+        "max_mr": found.max_mr.map(range),
+        "held": { "entries": found.held, "mrs": found.mrs },
+        "longest_mr": found.longest.map(|longest| json!({
+            "len": longest.len,
+            "errno": longest.refused.and_then(hugemr_core::errno::Errno::name),
+            "longer_refused": longest.longer_refused,
+            "sent": report.sent,
+        })),
+        "large_pages": found.large_pages.map(|large| json!({
+            "used": large.used, "len": large.len, "room": large.room,
+        })),
+        "large_not_tried": report.no_large,
+        "registrations": found.tried,
+        "disturbances": found.disturbances,
+        "left": found.left,
+        "seconds": report.seconds,
+        "saved": saved.map(|saved| json!({ "file": saved.path, "record": record(&saved.record) })),
+    })
+}

@@ -1,0 +1,109 @@
+//! What a registration teaches: what fitted, and what the device refused, narrow what is known of it.
+//!
+//! Only what is certain becomes a bound. A real device does not tell how many entries an MR took: what fitted is taken
+//! from the physical layout where that was read, and what was refused counts 4 KiB by 4 KiB, the most it can have been.
+
+use hugemr_core::errno::Errno;
+use hugemr_core::limits::{Confidence, Learned, Seen};
+use hugemr_core::plan::Plan;
+use hugemr_core::registrar::RegisterFailure;
+use hugemr_core::size::PageSize;
+
+use crate::args::LimitsArgs;
+use crate::commands::plan::Asked;
+use crate::limits::{self, Saved};
+use crate::{device, host};
+
+/// `entries` fitted together, as `mrs` MRs. What is to be said of it, if anything.
+pub(crate) fn from_success(
+    args: &LimitsArgs,
+    asked: &Asked,
+    entries: Option<u64>,
+    mrs: u64,
+) -> Option<String> {
+    let seen = Seen {
+        entries: (entries.unwrap_or(0), None),
+        mrs: (mrs, None),
+        ..Seen::default()
+    };
+    save(args, asked, &seen)
+}
+
+/// The device refused.
+pub(crate) fn from_failure(
+    args: &LimitsArgs,
+    asked: &Asked,
+    plan: &Plan,
+    failure: &RegisterFailure,
+) -> Option<String> {
+    let errno = failure.errno()?;
+    let dialect = asked.device.family.dialect();
+    let others = match asked.opened.simulated() {
+        Some(_) => asked.device.used,
+        None => host::used_by_others(&asked.device.name),
+    };
+    let stood = failure.stood();
+    let mut seen = Seen::default();
+    // ENOMEM is memlock as well, unless there is no limit.
+    let pinned = asked
+        .host
+        .memlock
+        .as_ref()
+        .is_some_and(|limit| !limit.is_unlimited());
+    if errno == dialect.over_budget && !(errno == Errno::ENOMEM && pinned) {
+        match device::refused_level(&asked.opened) {
+            Some((fitted, needed)) => {
+                let most = others.entries.1;
+                let high = most.and_then(|most| (needed - 1).checked_add(most));
+                // One MR alone: its own limit may be the reason.
+                let alone = fitted == 0 && dialect.over_per_mr == dialect.over_budget;
+                seen.entries = (fitted, high.filter(|_| !alone));
+            }
+            None => seen.entries.1 = at_most(plan, failure, others.entries.1),
+        }
+    } else if errno == dialect.over_mr_count && dialect.over_mr_count != dialect.over_budget {
+        seen.mrs = (stood, others.mrs.1.and_then(|most| stood.checked_add(most)));
+    } else {
+        return None;
+    }
+    save(args, asked, &seen)
+}
+
+/// The most entries that the table can have, by a refusal of memory whose page size nobody has seen.
+fn at_most(plan: &Plan, failure: &RegisterFailure, others: Option<u64>) -> Option<u64> {
+    let each = |len: u64| PageSize::K4.pages_for(len).saturating_add(1);
+    let stood = each(plan.chunk).checked_mul(failure.stood())?;
+    let needed = stood.checked_add(each(failure.span()?.len))?;
+    (needed - 1).checked_add(others?)
+}
+
+fn save(args: &LimitsArgs, asked: &Asked, seen: &Seen) -> Option<String> {
+    if *seen == Seen::default() {
+        return None;
+    }
+    let name = &asked.identity.device;
+    match limits::save(args, &asked.identity, seen, Confidence::Seen)? {
+        Ok(Saved {
+            learned: Learned::Nothing,
+            ..
+        }) => None,
+        Ok(Saved {
+            learned,
+            record,
+            path,
+        }) => {
+            let now = limits::range(record.seen.entries);
+            let was = match learned {
+                Learned::Replaced(old) => {
+                    format!(", which contradicts {} before", limits::range(old))
+                }
+                _ => String::new(),
+            };
+            Some(format!(
+                "table of {name} is now known to have {now} entries{was} (saved in {})",
+                path.display()
+            ))
+        }
+        Err(why) => Some(why.failure().what),
+    }
+}

@@ -1,0 +1,184 @@
+//! The limits file: where it is, what it says of a device, and what is saved in it.
+//!
+//! For real devices it is read and written by itself. A simulated device is what its profile says, so nothing is read
+//! or saved for one unless a file is named (`--limits`, `HUGEMR_LIMITS`, or `limits` in the config file).
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hugemr_core::device::Device;
+use hugemr_core::limits::{Confidence, Contradiction, Identity, Learned, Record, Seen};
+use hugemr_core::size::Grouped;
+use hugemr_host::limits::{self, LimitsError};
+
+use crate::args::LimitsArgs;
+use crate::commands::remark;
+use crate::device;
+use crate::exit::Failure;
+
+/// The file for all users of the host.
+const SYSTEM: &str = "/var/lib/hugemr/limits.toml";
+
+/// The file that is written for a device, and read first; `None` for a simulated one without a file.
+pub(crate) fn place(args: &LimitsArgs, name: &str) -> Option<PathBuf> {
+    match &args.limits {
+        Some(path) => Some(path.clone()),
+        None if name.starts_with("sim:") => None,
+        None => own(),
+    }
+}
+
+fn own() -> Option<PathBuf> {
+    // SAFETY: geteuid touches no memory.
+    if unsafe { libc::geteuid() } == 0 {
+        return Some(SYSTEM.into());
+    }
+    let absolute = |name| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        path.is_absolute().then_some(path)
+    };
+    let state = absolute("XDG_STATE_HOME");
+    let state = state.or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    Some(state?.join("hugemr/limits.toml"))
+}
+
+/// What is known of a device: of the own file, else of the host's. What cannot be read is said.
+pub(crate) fn known(args: &LimitsArgs, now: &Identity) -> Option<Record> {
+    let mine = place(args, &now.device)?;
+    let mut files = vec![mine];
+    if args.limits.is_none() && files[0] != PathBuf::from(SYSTEM) {
+        files.push(SYSTEM.into());
+    }
+    files
+        .into_iter()
+        .find_map(|path| match limits::read(&path) {
+            Ok(limits) => limits.of(now).cloned(),
+            Err(error) => {
+                remark(&format!("limits not used: {}", chain(&error)));
+                if matches!(error, LimitsError::NotUnderstood { .. }) {
+                    remark(&format!(
+                        "  way out    move it away: mv {0} {0}.bad",
+                        path.display()
+                    ));
+                }
+                None
+            }
+        })
+}
+
+/// Puts what is known of the device into it. What is stale is said, and not used.
+pub(crate) fn apply(args: &LimitsArgs, now: &Identity, device: &mut Device) {
+    let Some(record) = known(args, now) else {
+        return;
+    };
+    let changes = record.identity.changes(now);
+    if changes.is_empty() {
+        record.apply(device);
+    } else {
+        remark(&format!("note: {}", stale(&record, now)));
+    }
+}
+
+/// What is stale about a record, and what was measured then.
+fn stale(record: &Record, now: &Identity) -> String {
+    let changes: Vec<String> = record
+        .identity
+        .changes(now)
+        .into_iter()
+        .map(|change| format!("{} was {}, is {}", change.what, change.then, change.now))
+        .collect();
+    format!(
+        "{} table entries of {} are of {} and not used: {}; measure again: hugemr probe --device {}",
+        range(record.seen.entries),
+        now.device,
+        hugemr_core::limits::date(record.seconds),
+        changes.join(", "),
+        now.device
+    )
+}
+
+/// `5 to 9`, `5`, `5 or more`.
+pub(crate) fn range((low, high): hugemr_core::limits::Range) -> String {
+    match high {
+        Some(high) if high == low => Grouped(low).to_string(),
+        Some(high) => format!("{} to {}", Grouped(low), Grouped(high)),
+        None if low == 0 => "unknown".to_owned(),
+        None => format!("{} or more", Grouped(low)),
+    }
+}
+
+/// What came of saving.
+pub(crate) struct Saved {
+    pub(crate) path: PathBuf,
+    pub(crate) learned: Learned,
+    pub(crate) record: Record,
+}
+
+/// Why nothing was saved.
+pub(crate) enum NotSaved {
+    Contradiction(PathBuf, Contradiction),
+    File(LimitsError),
+}
+
+impl NotSaved {
+    pub(crate) fn failure(&self) -> Failure {
+        match self {
+            Self::Contradiction(path, error) => Failure {
+                exit: crate::exit::Exit::No,
+                ..Failure::usage(format_args!("not saved: {error}"))
+            }
+            .with(format!(
+                "known so far: {} ({})",
+                range(error.known),
+                path.display()
+            ))
+            .with("if that is wrong, delete its block there, or probe: hugemr probe"),
+            Self::File(error) => {
+                let failure = Failure::system(format_args!("not saved: {}", chain(error)));
+                match error {
+                    LimitsError::NotUnderstood { path, .. } => failure.with(format!(
+                        "way out    move it away: mv {0} {0}.bad",
+                        path.display()
+                    )),
+                    _ => failure.with("way out    another file: --limits FILE"),
+                }
+            }
+        }
+    }
+}
+
+/// Saves what was seen of a device; `None` where there is no file for it.
+pub(crate) fn save(
+    args: &LimitsArgs,
+    now: &Identity,
+    seen: &Seen,
+    confidence: Confidence,
+) -> Option<Result<Saved, NotSaved>> {
+    let path = place(args, &now.device)?;
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_secs());
+    let result = limits::update(&path, |limits| {
+        let record = limits.entry(now, confidence, seconds);
+        let learned = record.learn(seen, confidence, seconds);
+        (learned, record.clone())
+    });
+    Some(match result {
+        Err(error) => Err(NotSaved::File(error)),
+        Ok((Err(error), _)) => Err(NotSaved::Contradiction(path, error)),
+        Ok((Ok(learned), record)) => Ok(Saved {
+            path,
+            learned,
+            record,
+        }),
+    })
+}
+
+/// The error with what is behind it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    for cause in device::sources(error) {
+        text = format!("{text}: {cause}");
+    }
+    text
+}

@@ -1,0 +1,157 @@
+//! What a probe has found.
+
+use hugemr_core::limits::Range;
+use hugemr_core::probe::{End, Found, LargePages, Longest, Stop};
+use hugemr_core::size::{Bytes, Grouped};
+
+use super::table::table;
+use crate::commands::probe::Report;
+use crate::limits::range;
+
+/// The whole answer: the number first, what it rests on second, what is left last.
+pub(crate) fn text(report: &Report) -> String {
+    let found = &report.found;
+    let mut rows = vec![
+        row("table", &range(found.entries), &why(found)),
+        row("one MR", &per_mr(found.per_mr), "entries"),
+    ];
+    rows.push(match found.max_mr {
+        Some(mrs) => row("MR count", &range(mrs), "measured"),
+        None => row(
+            "MR count",
+            &report
+                .device
+                .max_mr
+                .known()
+                .map_or_else(|| "unknown".to_owned(), |n| Grouped(n).to_string()),
+            &format!(
+                "{}; {} were held at once; count: --count-mrs",
+                report.device.max_mr.source,
+                Grouped(found.mrs)
+            ),
+        ),
+    });
+    let (longest, large) = match &report.no_large {
+        Some(why) => (format!("not tried: {why}"), "not tried".to_owned()),
+        None => (
+            found
+                .longest
+                .map_or_else(|| "not tried".to_owned(), longest),
+            found
+                .large_pages
+                .map_or_else(|| "not tried: needs a full table".to_owned(), large_pages),
+        ),
+    };
+    rows.push(row("longest MR", &longest, ""));
+    rows.push(row("large pages", &large, ""));
+    rows.push(row("lengths", &lengths(report), ""));
+    let mut lines = vec![head(report), table(&[], &rows)];
+    if report.others.mrs.0 > 0 {
+        lines.push(format!(
+            "beside others, who held {} MRs of {} entries when it began",
+            Grouped(report.others.mrs.0),
+            range((report.others.entries.0, report.others.entries.1))
+        ));
+    }
+    if found.entries.1.is_none() && found.end == End::Full {
+        lines.push(
+            "no upper end: what others hold cannot be seen (rdma resource show mr)".to_owned(),
+        );
+    }
+    let held = match (found.left, report.left) {
+        (0, Some((mrs, entries))) => {
+            format!("; the device object holds {mrs} MRs and {entries} entries of ours")
+        }
+        (0, None) => "; everything is released".to_owned(),
+        (left, _) => {
+            format!("; {left} MRs could not be deregistered and stay until this process ends")
+        }
+    };
+    lines.push(format!(
+        "{} registrations in {:.2} s{held}",
+        Grouped(found.tried),
+        report.seconds
+    ));
+    lines.join("\n")
+}
+
+fn row(name: &str, value: &str, why: &str) -> Vec<String> {
+    vec![name.to_owned(), value.to_owned(), why.to_owned()]
+}
+
+fn head(report: &Report) -> String {
+    let name = &report.device.name;
+    let found = &report.found;
+    match (found.exact(), found.end) {
+        (Some(n), _) => format!("{name} has {} table entries, to the entry", Grouped(n)),
+        (None, End::Nothing(errno)) => format!("nothing can be registered on {name}: {errno}"),
+        (None, _) => format!("{name} has {} table entries", range(found.entries)),
+    }
+}
+
+fn why(found: &Found) -> String {
+    match found.end {
+        End::Full if found.exact().is_some() => "measured: one more was refused, the same without it was not".to_owned(),
+        End::Full => "measured beside others".to_owned(),
+        End::UpTo => "as many as --up-to allows".to_owned(),
+        End::Stopped(Stop::Deadline) => "the time was up (--deadline)".to_owned(),
+        End::Stopped(Stop::Cancelled) => "stopped by a signal".to_owned(),
+        End::MrCount(n) => format!("no MR was left after {}: longer ones with --mr SIZE", Grouped(n)),
+        End::Nothing(_) => "nothing fits".to_owned(),
+        End::Failed(errno) => format!("ended by {errno}, which says nothing about the table"),
+        _ => "the answers contradicted each other: others come and go, or the device fails now and then".to_owned(),
+    }
+}
+
+fn per_mr((low, high): Range) -> String {
+    match high {
+        Some(refused) if refused == low + 1 => {
+            format!("{}, {} refused", Grouped(low), Grouped(refused))
+        }
+        Some(refused) => format!("{} or more, {} refused", Grouped(low), Grouped(refused)),
+        None => format!("{} or more", Grouped(low)),
+    }
+}
+
+fn longest(longest: Longest) -> String {
+    let len = Bytes(longest.len);
+    match (longest.refused, longest.longer_refused) {
+        (Some(errno), _) => format!("{len} refused: {errno}"),
+        (None, Some(true)) => format!("{len} registered, a page more refused"),
+        (None, Some(false)) => format!("{len} registered, and a page more too"),
+        (None, None) => format!("{len} registered"),
+    }
+}
+
+fn large_pages(large: LargePages) -> String {
+    let len = Bytes(large.len);
+    let room = match large.room {
+        1 => "1 entry was free".to_owned(),
+        room => format!("{} entries were free", Grouped(room)),
+    };
+    if large.used {
+        format!("used: {len} fitted where {room}")
+    } else {
+        format!("NOT used: {len} did not fit where {room}")
+    }
+}
+
+/// Whether the longest MR arrived whole. A real device cannot be asked for the length it got.
+fn lengths(report: &Report) -> String {
+    match (report.sent, report.found.longest) {
+        (Some(sent), Some(longest)) if sent == longest.len => {
+            format!("{} arrived whole", Bytes(sent))
+        }
+        (Some(sent), Some(longest)) => {
+            format!("WRONG: {} arrived as {}", Bytes(longest.len), Bytes(sent))
+        }
+        _ if !report.wire_length.counts() => format!(
+            "whole ({}, inferred: a device tells no length)",
+            report.wire_length.why
+        ),
+        _ => format!(
+            "32 bits of it may be sent for MRs of 4 GiB and more ({}, inferred); prove: hugemr register --verify",
+            report.wire_length.why
+        ),
+    }
+}

@@ -1,0 +1,150 @@
+//! The command on real devices: those of fake-verbs, a libibverbs look-alike, and none at all.
+
+use std::process::Command;
+
+use crate::common::{ARTICLE, Ran, hugemr, run};
+
+/// The command with fake-verbs instead of libibverbs. Cargo puts it beside the tests.
+fn on(devices: &str, line: &str) -> Ran {
+    let test = std::env::current_exe().expect("this test is a file");
+    let library = test.with_file_name("libfake_verbs.so");
+    assert!(library.exists(), "{} is not built", library.display());
+    ran(hugemr(line)
+        .env("HUGEMR_VERBS_LIB", library)
+        .env("FAKE_VERBS", devices))
+}
+
+/// The command on a machine without libibverbs.
+fn without_rdma(line: &str) -> Ran {
+    ran(hugemr(line).env("HUGEMR_VERBS_LIB", "/nowhere/libibverbs.so.1"))
+}
+
+fn ran(command: &mut Command) -> Ran {
+    command.output().expect("the command starts").into()
+}
+
+/// Small enough for any memlock.
+const REGISTER: &str = "register 64KiB --device rxe0 --pages 4KiB --max-mr-size 16KiB";
+
+/// To look and find none is an answer; to need one is not.
+#[test]
+fn a_machine_without_rdma_says_why_and_the_way_out() {
+    let looked = without_rdma("devices").exits(0);
+    for said in [
+        "no RDMA device can be used here",
+        "way out",
+        "libibverbs1",
+        "hugemr devices --simulated",
+    ] {
+        assert!(looked.out.contains(said), "no {said:?} in {}", looked.out);
+    }
+    let json = without_rdma("devices --json").exits(0).json();
+    assert_eq!(json["devices"].as_array().map(Vec::len), Some(0));
+    assert!(json["way_out"].as_str().is_some_and(|way| !way.is_empty()));
+
+    for command in ["register", "plan"] {
+        let needed = without_rdma(&format!("{command} 1GiB --device erdma_0")).exits(3);
+        for said in [
+            "cannot open erdma_0",
+            "libibverbs1",
+            "hugemr devices --simulated",
+        ] {
+            assert!(needed.err.contains(said), "no {said:?} in {}", needed.err);
+        }
+        assert!(needed.out.is_empty(), "{}", needed.out);
+    }
+}
+
+/// What stands in the way of a device is said by each command, with its own way out.
+#[test]
+fn each_obstacle_reaches_the_user() {
+    for (devices, said) in [
+        ("list = ENOSYS", "no user-space verbs"),
+        ("list = empty", "there is no RDMA device"),
+        ("list = EMFILE", "ibv_get_device_list failed: EMFILE"),
+        (
+            "device erdma_0",
+            "there is no RDMA device rxe0; there is erdma_0",
+        ),
+        (
+            "device rxe0 sim=verbs open=EACCES",
+            "may not be opened: EACCES",
+        ),
+        (
+            "device rxe0 sim=verbs query=EIO",
+            "ibv_query_device failed on rxe0: EIO",
+        ),
+        (
+            "device rxe0 sim=verbs pd=ENOMEM",
+            "ibv_alloc_pd failed on rxe0: ENOMEM",
+        ),
+    ] {
+        let ran = on(devices, REGISTER).exits(3);
+        assert!(ran.err.contains(said), "{devices}: {}", ran.err);
+    }
+}
+
+#[test]
+fn a_proof_is_said_and_is_0() {
+    let json = on(
+        "device rxe0 sim=verbs",
+        &format!("{REGISTER} --verify --json"),
+    )
+    .exits(0)
+    .json();
+    assert_eq!(json["verified"], "proven");
+    assert_eq!(
+        (&json["proof"]["mrs"], &json["proof"]["borders"]),
+        (&4.into(), &3.into())
+    );
+    let not_asked = on("device rxe0 sim=verbs", &format!("{REGISTER} --json"));
+    assert!(not_asked.exits(0).json()["verified"].is_null());
+}
+
+/// A device that cannot reach itself: one line, and no failure unless `--strict` makes it one.
+#[test]
+fn unproven_is_0_and_strictly_1() {
+    for device in [
+        "device rxe0 sim=verbs wire=refuses",
+        "device rxe0 sim=verbs wire=silent",
+        "device rxe0 sim=verbs transport=iwarp",
+        "device rxe0 sim=verbs qp=ENOMEM",
+    ] {
+        let ran = on(device, &format!("{REGISTER} --verify")).exits(0);
+        let lines = ran
+            .out
+            .lines()
+            .filter(|line| line.starts_with("unproven: "));
+        assert_eq!(lines.count(), 1, "{device}: {}", ran.out);
+        let json = on(device, &format!("{REGISTER} --verify --json"))
+            .exits(0)
+            .json();
+        assert_eq!(json["verified"], "unproven");
+        let why = json["proof"]["why"].as_str().unwrap_or_default();
+        assert!(why.contains("no loopback connection on rxe0"), "{why}");
+    }
+    // `--strict` wants a plan without a doubt, so that only the proof is in doubt: one of known limits.
+    let known = format!("register 1GiB --device {ARTICLE} --strict");
+    run(&known).exits(0);
+    let strictly = run(&format!("{known} --verify")).exits(1);
+    assert!(
+        strictly.err.contains("unproven, and --strict"),
+        "{}",
+        strictly.err
+    );
+}
+
+/// Data that does not arrive is not the same as no way to send it.
+#[test]
+fn a_failed_proof_is_1() {
+    for wire in ["loses", "flips"] {
+        let device = format!("device rxe0 sim=verbs wire={wire}");
+        on(&device, &format!("{REGISTER} --verify"))
+            .exits(1)
+            .says("PROOF FAILED");
+        let json = on(&device, &format!("{REGISTER} --verify --json"))
+            .exits(1)
+            .json();
+        assert_eq!(json["verified"], "failed");
+    }
+}

@@ -1,0 +1,365 @@
+//! What was measured of a device, kept beyond the process that measured it: which device, which software, which limits.
+//!
+//! A record narrows with everything that is seen: what fitted raises the lower end, what the device refused lowers the
+//! upper one. Software that has changed since makes a record stale: it is shown, and not used.
+
+use crate::device::Device;
+use crate::fact::{Kind, Limit, Source};
+
+/// At least, and at most (`None`: not known).
+pub type Range = (u64, Option<u64>);
+
+/// Nothing is known.
+pub const UNKNOWN: Range = (0, None);
+
+/// A device and the software that drives it. `None`: not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Name of the device: `erdma_0`.
+    pub device: String,
+    /// Node GUID, which tells two devices of one name apart.
+    pub guid: Option<String>,
+    /// The running kernel, as `uname -r` prints it.
+    pub kernel: Option<String>,
+    /// Driver of the device.
+    pub driver: Option<String>,
+    /// Firmware of the device.
+    pub firmware: Option<String>,
+    /// Type of the instance (virtual machine).
+    pub instance: Option<String>,
+}
+
+/// Something that is not as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// `kernel`, `driver`, `firmware`, `instance` or `guid`.
+    pub what: &'static str,
+    /// As recorded.
+    pub then: String,
+    /// As it is.
+    pub now: String,
+}
+
+impl Identity {
+    /// What differs between the record and now, of what both know. With another GUID it is another device of the same
+    /// name.
+    #[must_use]
+    pub fn changes(&self, now: &Self) -> Vec<Change> {
+        let pairs = [
+            ("guid", &self.guid, &now.guid),
+            ("instance", &self.instance, &now.instance),
+            ("kernel", &self.kernel, &now.kernel),
+            ("driver", &self.driver, &now.driver),
+            ("firmware", &self.firmware, &now.firmware),
+        ];
+        let differ = |(what, then, now): (&'static str, &Option<String>, &Option<String>)| {
+            let (then, now) = (then.clone()?, now.clone()?);
+            (then != now).then_some(Change { what, then, now })
+        };
+        pairs.into_iter().filter_map(differ).collect()
+    }
+}
+
+/// How a record came about, the surest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Confidence {
+    /// A probe, which confirmed both ends.
+    Probed,
+    /// Registrations that succeeded or failed.
+    Seen,
+    /// Told by hand, from a report.
+    Told,
+}
+
+impl Confidence {
+    /// The stable word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Probed => "probed",
+            Self::Seen => "seen",
+            Self::Told => "told",
+        }
+    }
+
+    /// The confidence of that word.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Probed, Self::Seen, Self::Told]
+            .into_iter()
+            .find(|c| c.name() == word)
+    }
+}
+
+/// Limits of one device, as far as they were seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Entries of all MRs together.
+    pub entries: Range,
+    /// Entries of one MR.
+    pub per_mr: Range,
+    /// Number of MRs.
+    pub mrs: Range,
+    /// The longest MR that was registered, bytes.
+    pub longest: Option<u64>,
+    /// Whether the device was given large pages.
+    pub large_pages: Option<bool>,
+}
+
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Of which device, under which software.
+    pub identity: Identity,
+    /// What was seen.
+    pub seen: Seen,
+    /// How.
+    pub confidence: Confidence,
+    /// When it was last changed, seconds since 1970.
+    pub seconds: u64,
+}
+
+/// What something new has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learned {
+    /// It was known already.
+    Nothing,
+    /// An interval is narrower now, or something is known that was not.
+    Narrowed,
+    /// It contradicts what was known of the entries, which is gone: these were the ends.
+    Replaced(Range),
+}
+
+/// What was told by hand contradicts what was measured here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("at least {} entries and fewer than {} contradict each other", told.0.max(known.0), told.1.into_iter().chain(known.1).min().map_or(u64::MAX, |most| most.saturating_add(1)))]
+pub struct Contradiction {
+    /// What was told.
+    pub told: Range,
+    /// What is known.
+    pub known: Range,
+}
+
+impl Record {
+    /// A record of which nothing is known yet.
+    #[must_use]
+    pub fn new(identity: Identity, confidence: Confidence, seconds: u64) -> Self {
+        Self {
+            identity,
+            seen: Seen::default(),
+            confidence,
+            seconds,
+        }
+    }
+
+    /// Adds what was seen. What is measured wins over what was known; what is told does not.
+    ///
+    /// # Errors
+    /// Something told that cannot be, by what is known. The record is as before then.
+    pub fn learn(
+        &mut self,
+        new: &Seen,
+        confidence: Confidence,
+        seconds: u64,
+    ) -> Result<Learned, Contradiction> {
+        let known = self.seen.entries;
+        let entries = both(known, new.entries);
+        if entries.is_none() && confidence == Confidence::Told {
+            let told = new.entries;
+            return Err(Contradiction { told, known });
+        }
+        let seen = Seen {
+            entries: entries.unwrap_or(new.entries),
+            per_mr: both(self.seen.per_mr, new.per_mr).unwrap_or(new.per_mr),
+            mrs: both(self.seen.mrs, new.mrs).unwrap_or(new.mrs),
+            longest: self.seen.longest.max(new.longest),
+            large_pages: new.large_pages.or(self.seen.large_pages),
+        };
+        if seen == self.seen {
+            return Ok(Learned::Nothing);
+        }
+        self.confidence = if self.seen.entries == seen.entries {
+            self.confidence
+        } else if new.entries == seen.entries || known == UNKNOWN {
+            confidence
+        } else {
+            // One end from each: as sure as the less sure of the two.
+            self.confidence.max(confidence)
+        };
+        (self.seen, self.seconds) = (seen, seconds);
+        Ok(if entries.is_some() {
+            Learned::Narrowed
+        } else {
+            Learned::Replaced(known)
+        })
+    }
+
+    /// Puts what is known into the device.
+    pub fn apply(&self, device: &mut Device) {
+        let date = date(self.seconds);
+        let text = match self.confidence {
+            Confidence::Probed => format!("probed on {date}"),
+            Confidence::Seen => format!("seen by register on {date}"),
+            Confidence::Told => format!("told by learn on {date}"),
+        };
+        let kind = match self.confidence {
+            Confidence::Told => Kind::Given,
+            Confidence::Probed | Confidence::Seen => Kind::Measured,
+        };
+        let put = |to: &mut Limit, (low, high): Range| {
+            if (low, high) != UNKNOWN {
+                *to = Limit::interval(low, high, Source::new(kind, text.clone()));
+            }
+        };
+        put(&mut device.entries, self.seen.entries);
+        if self.seen.per_mr.1.is_some() {
+            put(&mut device.entries_per_mr, self.seen.per_mr);
+        }
+        if self.seen.mrs.1.is_some() {
+            put(&mut device.max_mr, self.seen.mrs);
+        }
+    }
+}
+
+/// What both allow; `None` where they contradict each other.
+fn both(a: Range, b: Range) -> Option<Range> {
+    let low = a.0.max(b.0);
+    let high = match (a.1, b.1) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    };
+    high.is_none_or(|high| low <= high).then_some((low, high))
+}
+
+/// `2026-11-29` (UTC).
+///
+/// Days to a date of the Gregorian calendar: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", in own words:
+/// years begin in March, so that the day that some years have more is the last one of its year.
+#[must_use]
+pub fn date(seconds: u64) -> String {
+    const ERA: u64 = 146_097;
+    let day = seconds / 86_400 + 719_468;
+    let (era, of_era) = (day / ERA, day % ERA);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let march = (5 * of_year + 2) / 153;
+    let of_month = of_year - (153 * march + 2) / 5 + 1;
+    let month = if march < 10 { march + 3 } else { march - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{of_month:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Family;
+    use proptest::prelude::*;
+
+    fn record(entries: Range) -> Record {
+        let mut record = Record::new(Identity::default(), Confidence::Probed, 1);
+        record.seen.entries = entries;
+        record
+    }
+
+    fn seen(entries: Range) -> Seen {
+        Seen {
+            entries,
+            ..Seen::default()
+        }
+    }
+
+    #[test]
+    fn intervals_narrow_and_measured_contradictions_replace() {
+        let mut known = record((100, Some(200)));
+        assert_eq!(
+            known.learn(&seen((50, None)), Confidence::Seen, 2),
+            Ok(Learned::Nothing)
+        );
+        assert_eq!((known.confidence, known.seconds), (Confidence::Probed, 1));
+        assert_eq!(
+            known.learn(&seen((150, None)), Confidence::Seen, 3),
+            Ok(Learned::Narrowed)
+        );
+        assert_eq!(
+            (known.seen.entries, known.confidence),
+            ((150, Some(200)), Confidence::Seen)
+        );
+        let told = known.learn(&seen((300, None)), Confidence::Told, 4);
+        assert_eq!(
+            told,
+            Err(Contradiction {
+                told: (300, None),
+                known: (150, Some(200))
+            })
+        );
+        assert_eq!(known.seen.entries, (150, Some(200)));
+        let replaced = known.learn(&seen((300, None)), Confidence::Seen, 5);
+        assert_eq!(replaced, Ok(Learned::Replaced((150, Some(200)))));
+        assert_eq!(known.seen.entries, (300, None));
+    }
+
+    #[test]
+    fn changes_are_named_where_both_sides_are_known() {
+        let then = Identity {
+            kernel: Some("6.1".into()),
+            firmware: Some("1".into()),
+            ..Identity::default()
+        };
+        let now = Identity {
+            kernel: Some("6.8".into()),
+            driver: Some("x".into()),
+            ..then.clone()
+        };
+        let changes = then.changes(&now);
+        assert_eq!(changes.len(), 1);
+        assert_eq!(
+            (changes[0].what, changes[0].now.as_str()),
+            ("kernel", "6.8")
+        );
+        assert!(then.changes(&then).is_empty());
+    }
+
+    #[test]
+    fn a_record_becomes_a_limit_with_its_date() {
+        let mut device = Device::unlimited("d", Family::Erdma);
+        record((5, Some(9))).apply(&mut device);
+        assert_eq!(
+            (device.entries.certain(), device.entries.at_most()),
+            (5, Some(9))
+        );
+        assert_eq!(
+            device.entries.source.to_string(),
+            "probed on 1970-01-01, measured"
+        );
+        assert!(device.entries_per_mr.is_unlimited());
+    }
+
+    #[test]
+    fn dates() {
+        let all = [0, 951_782_400, 1_709_164_800, 1_796_000_000, 4_102_444_800].map(date);
+        assert_eq!(
+            all,
+            [
+                "1970-01-01",
+                "2000-02-29",
+                "2024-02-29",
+                "2026-11-30",
+                "2100-01-01"
+            ]
+        );
+    }
+
+    proptest! {
+        /// Whatever true observations come, in whatever order, the truth stays inside.
+        #[test]
+        fn the_truth_stays_inside(truth in 1u64..1 << 40, tries in prop::collection::vec(1u64..1 << 40, 0..30)) {
+            let mut known = record(UNKNOWN);
+            for n in tries {
+                let new = if n <= truth { (n, None) } else { (0, Some(n - 1)) };
+                prop_assert!(known.learn(&seen(new), Confidence::Seen, 1).is_ok());
+                let (low, high) = known.seen.entries;
+                prop_assert!(low <= truth && high.is_none_or(|high| high >= truth));
+            }
+        }
+    }
+}

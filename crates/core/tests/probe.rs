@@ -1,0 +1,402 @@
+//! The probe on a table of a few lines: it shares no code with the simulator, whose own devices are probed in its tests.
+#![expect(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test"
+)]
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use hugemr_core::backend::{
+    Lkey, MrHandle, MrRequest, NoMemory, RegBackend, RegisteredMr, Rkey, Verb, VerbError,
+};
+use hugemr_core::device::{Device, Family, Used};
+use hugemr_core::errno::Errno;
+use hugemr_core::fact::{Kind, Limit, Source};
+use hugemr_core::probe::{End, Found, Options, Progress, Stop, probe};
+use hugemr_core::size::{GIB, PageSize};
+use proptest::prelude::*;
+
+const BASE: u64 = 1 << 44;
+
+/// A table, and nothing else: entries by 4 KiB, or by the page behind [`LARGE`].
+#[derive(Debug)]
+struct Table {
+    device: Device,
+    budget: u64,
+    per_mr: u64,
+    mrs: u64,
+    /// Whether large pages count as one entry.
+    large: bool,
+    others: Mutex<u64>,
+    /// Calls (from 1) that fail, first to last, with an errno.
+    faults: Vec<(u64, u64, Errno)>,
+    /// After so many calls others hold this much.
+    allocations: Vec<(u64, u64)>,
+    state: Mutex<(u64, BTreeMap<u64, u64>, u64)>,
+}
+
+const LARGE: u64 = 1 << 45;
+
+impl Table {
+    fn new(family: Family, budget: u64) -> Self {
+        Self {
+            device: Device::unlimited("table", family),
+            budget,
+            per_mr: u64::MAX,
+            mrs: u64::MAX,
+            large: true,
+            others: Mutex::new(0),
+            faults: Vec::new(),
+            allocations: Vec::new(),
+            state: Mutex::default(),
+        }
+    }
+
+    fn others(&self) -> Used {
+        let n = *self.others.lock().unwrap();
+        Used {
+            entries: (n, Some(n)),
+            mrs: (0, Some(0)),
+        }
+    }
+
+    fn live(&self) -> usize {
+        self.state.lock().unwrap().1.len()
+    }
+}
+
+impl RegBackend for Table {
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    unsafe fn reg_mr(&self, request: &MrRequest) -> Result<RegisteredMr, VerbError> {
+        let fail = |errno| {
+            Err(VerbError {
+                verb: Verb::RegMr,
+                errno,
+            })
+        };
+        let mut state = self.state.lock().unwrap();
+        state.2 += 1;
+        let call = state.2;
+        let mut others = self.others.lock().unwrap();
+        for (at, hold) in &self.allocations {
+            if *at == call {
+                let held: u64 = state.1.values().sum();
+                *others = (*hold).min(self.budget.saturating_sub(held));
+            }
+        }
+        let hit = |(first, last, _): &&(u64, u64, Errno)| (*first..=*last).contains(&call);
+        if let Some((.., errno)) = self.faults.iter().find(hit) {
+            return fail(*errno);
+        }
+        let dialect = self.device.family.dialect();
+        let page = if request.addr >= LARGE && self.large {
+            PageSize::M2
+        } else {
+            PageSize::K4
+        };
+        let need = page.pages_for(request.len.get());
+        if need > self.per_mr {
+            return fail(dialect.over_per_mr);
+        }
+        let held: u64 = state.1.values().sum();
+        if state.1.len() as u64 >= self.mrs {
+            return fail(dialect.over_mr_count);
+        }
+        if held + *others + need > self.budget {
+            return fail(dialect.over_budget);
+        }
+        state.1.insert(call, need);
+        let key = u32::try_from(call).unwrap();
+        Ok(RegisteredMr {
+            handle: MrHandle(call),
+            lkey: Lkey(key),
+            rkey: Rkey(key),
+        })
+    }
+
+    fn dereg_mr(&self, mr: MrHandle) -> Result<(), VerbError> {
+        self.state.lock().unwrap().1.remove(&mr.0);
+        Ok(())
+    }
+
+    fn needs_memory(&self) -> bool {
+        false
+    }
+}
+
+fn small(pages: u64) -> Arc<NoMemory> {
+    let page = PageSize::K4;
+    Arc::new(NoMemory {
+        base: BASE,
+        len: pages * page.bytes(),
+        page,
+    })
+}
+
+fn large(len: u64) -> Arc<NoMemory> {
+    Arc::new(NoMemory {
+        base: LARGE,
+        len,
+        page: PageSize::M2,
+    })
+}
+
+const NO_LARGE: Option<&Arc<NoMemory>> = None;
+
+/// Probes, with what others hold told truly.
+fn ask(table: Table, pages: u64, per_mr: Option<u64>) -> (Arc<Table>, Found) {
+    let table = Arc::new(table);
+    let others = || table.others();
+    let options = Options {
+        per_mr,
+        others: &others,
+        ..Options::default()
+    };
+    let found = probe(&table, &small(pages), NO_LARGE, &options);
+    assert_eq!((table.live(), found.left), (0, 0), "everything is released");
+    (table, found)
+}
+
+/// `2 log2(budget) + budget / largest`.
+fn bound(budget: u64, largest: u64) -> u64 {
+    let log = (budget as f64).log2();
+    (2.0 * log + budget as f64 / largest as f64).floor() as u64
+}
+
+#[test]
+fn a_budget_is_found_to_the_entry() {
+    let (_, found) = ask(Table::new(Family::Erdma, 33_554_431), 262_144, None);
+    assert_eq!((found.end, found.exact()), (End::Full, Some(33_554_431)));
+    assert!(found.tried <= bound(33_554_431, 262_144), "{}", found.tried);
+    assert_eq!(found.per_mr, (262_144, None));
+}
+
+#[test]
+fn a_limit_of_one_mr_is_found_too() {
+    for family in [Family::Ionic, Family::Efa] {
+        for told in [Some(524_288), None] {
+            let table = Table {
+                per_mr: 524_288,
+                ..Table::new(family, 1 << 20)
+            };
+            let (_, found) = ask(table, 1 << 24, told);
+            assert_eq!(found.exact(), Some(1 << 20), "{family:?} {told:?}");
+            assert_eq!(
+                found.per_mr,
+                (524_288, Some(524_289)),
+                "{family:?} {told:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_stop_a_bound_and_the_end_of_mrs_give_a_lower_end_only() {
+    let table = Arc::new(Table::new(Family::Erdma, 1 << 24));
+    let calls = Cell::new(0);
+    let stop = || {
+        calls.set(calls.get() + 1);
+        (calls.get() > 12).then_some(Stop::Deadline)
+    };
+    let options = Options {
+        stop: &stop,
+        ..Options::default()
+    };
+    let found = probe(&table, &small(1 << 16), NO_LARGE, &options);
+    assert_eq!(found.end, End::Stopped(Stop::Deadline));
+    assert_eq!((found.entries.1, table.live()), (None, 0));
+    assert!(found.entries.0 > 1 << 16);
+
+    let options = Options {
+        up_to: Some(1_000_000),
+        ..Options::default()
+    };
+    let found = probe(&table, &small(1 << 16), NO_LARGE, &options);
+    assert_eq!((found.end, found.entries), (End::UpTo, (1_000_000, None)));
+    assert_eq!(found.held, 1_000_000);
+
+    let few = Table {
+        mrs: 20,
+        ..Table::new(Family::Erdma, 1 << 24)
+    };
+    let (_, found) = ask(few, 1 << 16, None);
+    assert_eq!((found.end, found.entries.1), (End::MrCount(20), None));
+}
+
+#[test]
+fn mrs_are_counted_where_asked() {
+    let table = Arc::new(Table {
+        mrs: 777,
+        ..Table::new(Family::Erdma, 1 << 20)
+    });
+    let options = Options {
+        count: Some(5000),
+        ..Options::default()
+    };
+    let found = probe(&table, &small(1 << 16), NO_LARGE, &options);
+    assert_eq!(
+        (found.exact(), found.max_mr),
+        (Some(1 << 20), Some((777, Some(777))))
+    );
+    let options = Options {
+        count: Some(700),
+        ..Options::default()
+    };
+    assert_eq!(
+        probe(&table, &small(1 << 16), NO_LARGE, &options).max_mr,
+        Some((700, None))
+    );
+    // A table of fewer entries than MRs: not a limit of MRs.
+    let tiny = Arc::new(Table {
+        mrs: 777,
+        ..Table::new(Family::Erdma, 500)
+    });
+    let options = Options {
+        count: Some(5000),
+        ..Options::default()
+    };
+    assert_eq!(
+        probe(&tiny, &small(1 << 16), NO_LARGE, &options).max_mr,
+        Some((500, None))
+    );
+}
+
+#[test]
+fn large_pages_are_proved_by_room_alone() {
+    for used in [true, false] {
+        let mut table = Table {
+            large: used,
+            ..Table::new(Family::Erdma, 100_000)
+        };
+        table.device.max_mr_size = Limit::exact(4 * GIB, Source::new(Kind::Documented, "test"));
+        let table = Arc::new(table);
+        let found = probe(
+            &table,
+            &small(4096),
+            Some(&large(8 * GIB)),
+            &Options::default(),
+        );
+        assert_eq!(found.exact(), Some(100_000));
+        assert_eq!(found.large_pages.map(|large| large.used), Some(used));
+        let longest = found.longest.expect("there was memory");
+        assert_eq!(longest.len, 4 * GIB);
+        assert_eq!(
+            longest.refused.is_some(),
+            !used,
+            "4 GiB are 1,048,576 entries of 4 KiB"
+        );
+        assert_eq!(table.live(), 0);
+    }
+}
+
+#[test]
+fn where_nothing_fits_nothing_is_claimed() {
+    let table = Table::new(Family::Erdma, 5000);
+    *table.others.lock().unwrap() = 5000;
+    let (_, found) = ask(table, 1024, None);
+    assert_eq!(
+        (found.end, found.entries),
+        (End::Nothing(Errno::EIO), (0, None))
+    );
+    let broken = Table {
+        faults: vec![(1, u64::MAX, Errno::EPERM)],
+        ..Table::new(Family::Erdma, 5000)
+    };
+    let (_, found) = ask(broken, 1024, None);
+    assert_eq!(
+        (found.end, found.entries),
+        (End::Failed(Errno::EPERM), (0, None))
+    );
+}
+
+#[test]
+fn progress_is_told() {
+    let seen = RefCell::new(Vec::new());
+    let progress = |p: Progress| seen.borrow_mut().push(p);
+    let options = Options {
+        progress: &progress,
+        ..Options::default()
+    };
+    let table = Arc::new(Table::new(Family::Erdma, 10_000));
+    let found = probe(&table, &small(4096), NO_LARGE, &options);
+    assert_eq!(seen.borrow().len() as u64, found.tried);
+    assert!(seen.borrow().iter().all(|p| p.held <= 10_000));
+}
+
+fn family() -> impl Strategy<Value = Family> {
+    prop::sample::select(vec![
+        Family::Erdma,
+        Family::Ionic,
+        Family::Efa,
+        Family::Mlx4,
+    ])
+}
+
+proptest! {
+    #[test]
+    fn budgets_are_exact_and_few_registrations_are_needed(
+        family in family(),
+        budget in 128u64..1 << 28,
+        others in 0.0f64..0.95,
+        shift in 8u32..25,
+        extra in 0u64..1000,
+        limited: bool,
+    ) {
+        let pages = (1u64 << shift) + extra;
+        prop_assume!(budget / pages < 500);
+        let mut table = Table::new(family, budget);
+        *table.others.lock().unwrap() = (budget as f64 * others) as u64;
+        let per_mr = limited.then_some(pages / 2 + 7);
+        table.per_mr = per_mr.unwrap_or(u64::MAX);
+        let (_, found) = ask(table, pages, per_mr);
+        prop_assert_eq!((found.end, found.exact()), (End::Full, Some(budget)));
+        let largest = per_mr.unwrap_or(pages).min(pages);
+        prop_assert!(found.tried <= bound(budget, largest), "{} > {}", found.tried, bound(budget, largest));
+    }
+
+    #[test]
+    fn a_limit_of_one_mr_that_nobody_told_costs_a_bisection_more(
+        family in family(), budget in 4096u64..1 << 26, per_mr in 64u64..1 << 20,
+    ) {
+        prop_assume!(budget / per_mr < 500 && per_mr < budget);
+        let table = Table { per_mr, ..Table::new(family, budget) };
+        let (_, found) = ask(table, 1 << 21, None);
+        prop_assert_eq!((found.end, found.exact()), (End::Full, Some(budget)));
+        prop_assert!(found.per_mr.0 <= per_mr && found.per_mr.1.is_none_or(|refused| refused > per_mr));
+        let more = (per_mr as f64).log2() as u64 + 20;
+        prop_assert!(found.tried <= bound(budget, per_mr) + more, "{}", found.tried);
+    }
+
+    /// One stretch of failures, of any kind, and others that come and go: the true size stays inside.
+    #[test]
+    fn the_interval_is_right_whatever_happens(
+        family in family(),
+        budget in 128u64..1 << 22,
+        shift in 8u32..18,
+        first in 1u64..60,
+        length in 0u64..40,
+        errno in prop::sample::select(vec![
+            Errno::EIO, Errno::ENOMEM, Errno::EINVAL, Errno::EINTR, Errno::EAGAIN, Errno::ENOSPC, Errno::ETIME,
+        ]),
+        allocations in prop::collection::vec((1u64..100, 0u64..1 << 21), 0..6),
+        told: bool,
+    ) {
+        let pages = 1u64 << shift;
+        prop_assume!(budget / pages < 200);
+        let faults = if length == 0 { vec![] } else { vec![(first, first + length - 1, errno)] };
+        let table = Arc::new(Table { faults, allocations, ..Table::new(family, budget) });
+        let others = || if told { table.others() } else { Used::UNKNOWN };
+        let options = Options { others: &others, ..Options::default() };
+        let found = probe(&table, &small(pages), NO_LARGE, &options);
+        prop_assert_eq!((table.live(), found.left), (0, 0));
+        prop_assert!(found.entries.0 <= budget, "{:?}", found);
+        prop_assert!(found.entries.1.is_none_or(|high| high >= budget), "{:?}", found);
+        prop_assert!(told || found.entries.1.is_none());
+    }
+}

@@ -1,0 +1,219 @@
+use super::*;
+use proptest::prelude::*;
+
+fn identity(name: &str) -> Identity {
+    Identity {
+        device: name.to_owned(),
+        kernel: Some("6.1.0-57".into()),
+        ..Identity::default()
+    }
+}
+
+fn seen(low: u64, high: Option<u64>) -> Seen {
+    Seen {
+        entries: (low, high),
+        ..Seen::default()
+    }
+}
+
+fn learn(path: &Path, name: &str, new: Seen) -> Result<(), LimitsError> {
+    update(path, |limits| {
+        let entry = limits.entry(&identity(name), Confidence::Seen, 7);
+        entry.learn(&new, Confidence::Seen, 7).unwrap();
+    })
+}
+
+#[test]
+fn what_is_written_reads_back_in_a_folder_that_was_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a/b/limits.toml");
+    assert_eq!(read(&path).unwrap(), Limits::default());
+    learn(&path, "erdma_0", seen(5, Some(9))).unwrap();
+    learn(&path, "erdma_1", seen(6, None)).unwrap();
+    let limits = read(&path).unwrap();
+    assert_eq!(limits.records.len(), 2);
+    assert_eq!(
+        limits.of(&identity("erdma_0")).unwrap().seen.entries,
+        (5, Some(9))
+    );
+    assert!(limits.of(&identity("erdma_2")).is_none());
+    assert!(!beside(&path, "new").exists());
+}
+
+#[test]
+fn other_software_gets_a_record_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.toml");
+    learn(&path, "erdma_0", seen(5, Some(9))).unwrap();
+    let newer = Identity {
+        kernel: Some("6.12".into()),
+        ..identity("erdma_0")
+    };
+    let limits = read(&path).unwrap();
+    let stale = limits.of(&newer).unwrap();
+    assert_eq!(stale.identity.changes(&newer)[0].what, "kernel");
+    update(&path, |limits| {
+        limits.entry(&newer, Confidence::Seen, 8).seen.entries = (100, None);
+    })
+    .unwrap();
+    let limits = read(&path).unwrap();
+    assert_eq!(limits.of(&newer).unwrap().seen.entries, (100, None));
+    assert_eq!(
+        limits.of(&identity("erdma_0")).unwrap().seen.entries,
+        (5, Some(9))
+    );
+}
+
+#[test]
+fn what_is_not_understood_is_said_with_its_place_and_never_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.toml");
+    learn(&path, "erdma_0", seen(5, Some(9))).unwrap();
+    let whole = fs::read_to_string(&path).unwrap();
+    let cut = whole.strip_suffix("# end\n").unwrap();
+    let bad = [
+        (cut, "cut off"),
+        ("version = 2\n[[new]]\n", "later"),
+        ("version = 0\n", "never written"),
+        ("", "no version"),
+        ("version = \"1\"\n", "no number"),
+        ("version = 1\n[[device]]\nname = 5\n# end\n", "line 3"),
+        (
+            "version = 1\n[[device]]\nname = \"x\"\nchanged = 1\nconfidence = \"sure\"\n# end\n",
+            "confidence",
+        ),
+        (
+            "version = 1\n[[device]]\nname = \"x\"\nchanged = 1\nconfidence = \"seen\"\nentries = { at_least = 9, at_most = 5 }\n# end\n",
+            "above at_most",
+        ),
+        (
+            "version = 1\n[[device]]\nname = \"x\"\nchanged = -1\nconfidence = \"seen\"\n# end\n",
+            "line 4",
+        ),
+    ];
+    for (text, why) in bad {
+        fs::write(&path, text).unwrap();
+        let error = read(&path).unwrap_err();
+        assert!(error.to_string().contains(why), "{error} / {why}");
+        let error = learn(&path, "erdma_0", seen(6, None)).unwrap_err();
+        assert!(matches!(error, LimitsError::NotUnderstood { .. }));
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+    fs::write(&path, [0xff, 0xfe]).unwrap();
+    assert!(read(&path).is_err());
+    fs::write(&path, vec![b'#'; (LARGEST + 1) as usize]).unwrap();
+    assert!(read(&path).unwrap_err().to_string().contains("longer"));
+}
+
+#[test]
+fn keys_of_others_survive_a_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.toml");
+    let text = "version = 1\nnote = \"ours\"\n[[device]]\nname = \"erdma_0\"\nkernel = \"6.1.0-57\"\nchanged = 1\nconfidence = \"seen\"\nrack = 12\n# end\n";
+    fs::write(&path, text).unwrap();
+    learn(&path, "erdma_0", seen(5, None)).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(
+        text.contains("note = \"ours\"") && text.contains("rack = 12"),
+        "{text}"
+    );
+    assert!(text.contains("at_least = 5"), "{text}");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_an_error_and_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    // A folder in the place of the file cannot be read or replaced, by root either.
+    let path = folder.path().join("limits.toml");
+    fs::create_dir(&path).unwrap();
+    assert!(learn(&path, "erdma_0", seen(5, None)).is_err());
+    // Nor can a file be made below a file.
+    let file = folder.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let error = learn(&file.join("limits.toml"), "erdma_0", seen(5, None)).unwrap_err();
+    assert!(error.to_string().contains("cannot be"), "{error}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "x");
+}
+
+#[test]
+fn writers_at_once_lose_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.toml");
+    std::thread::scope(|scope| {
+        for writer in 0..8 {
+            let path = &path;
+            scope.spawn(move || {
+                for n in 0..10 {
+                    learn(path, &format!("dev{writer}_{n}"), seen(1 + n, None)).unwrap();
+                    assert!(read(path).is_ok(), "never half a file");
+                }
+            });
+        }
+    });
+    assert_eq!(read(&path).unwrap().records.len(), 80);
+}
+
+fn text() -> impl Strategy<Value = Option<String>> {
+    proptest::option::of(any::<String>())
+}
+
+fn span() -> impl Strategy<Value = Range> {
+    (0u64..1 << 60, proptest::option::of(0u64..1 << 60))
+        .prop_map(|(low, more)| (low, more.map(|more| low + more)))
+}
+
+fn a_record() -> impl Strategy<Value = Record> {
+    let identity = (any::<String>(), text(), text(), text(), text(), text());
+    let seen = (
+        span(),
+        span(),
+        span(),
+        proptest::option::of(0u64..1 << 60),
+        any::<Option<bool>>(),
+    );
+    (identity, seen, 0u64..1 << 40, 0usize..3).prop_map(|(i, s, seconds, c)| Record {
+        identity: Identity {
+            device: i.0,
+            guid: i.1,
+            kernel: i.2,
+            driver: i.3,
+            firmware: i.4,
+            instance: i.5,
+        },
+        seen: Seen {
+            entries: s.0,
+            per_mr: s.1,
+            mrs: s.2,
+            longest: s.3,
+            large_pages: s.4,
+        },
+        confidence: [Confidence::Probed, Confidence::Seen, Confidence::Told][c],
+        seconds,
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_records_read_back(records in prop::collection::vec(a_record(), 0..5)) {
+        let limits = Limits { records, ..Limits::default() };
+        let back = Limits::parse(&limits.text()).unwrap();
+        prop_assert_eq!(back.records, limits.records);
+    }
+
+    /// A file that was cut off anywhere is refused: a shorter number would be another number.
+    #[test]
+    fn a_cut_file_is_refused(records in prop::collection::vec(a_record(), 1..3), cut in 0.0f64..1.0) {
+        let limits = Limits { records, ..Limits::default() };
+        let text = limits.text();
+        let mut at = ((text.len() - 1) as f64 * cut) as usize;
+        while !text.is_char_boundary(at) {
+            at -= 1;
+        }
+        prop_assert!(Limits::parse(&text[..at]).is_err());
+    }
+
+    #[test]
+    fn any_text_is_survived(text in "(version = 1\n)?[-a-z0-9_= \"\\[\\]{}\n]{0,80}") {
+        let _ = Limits::parse(&text);
+    }
+}
