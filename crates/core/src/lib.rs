@@ -16,6 +16,7 @@ pub mod device;
 pub mod diagnose;
 pub mod doctor;
 pub mod errno;
+pub mod estimate;
 pub mod fact;
 pub mod host;
 pub mod inspect;

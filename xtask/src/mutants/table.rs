@@ -16,6 +16,8 @@ const PROBE: &str = "-p hugemr-core --test probe";
 const HOST_LIB: &str = "-p hugemr-host --lib";
 const XTASK: &str = "-p xtask --bin xtask";
 
+const PIPELINE: &str = "-p hugemr --test pipeline";
+
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "size-binary-unit",
@@ -283,17 +285,25 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "lookup-last-byte",
-        file: "crates/core/src/key_table/mod.rs",
-        text: "if offset <= table.reach",
-        replacement: "if offset < table.reach",
+        file: "crates/core/src/key_table/index.rs",
+        text: "(more <= behind).then_some",
+        replacement: "(more <= behind + 1).then_some",
         target: CORE,
         test: "key_table::tests::the_end_of_the_address_space_is_an_ordinary_border",
     },
     Mutant {
         name: "lookup-length",
         file: "crates/core/src/key_table/mod.rs",
-        text: "&& more <= table.reach - offset",
-        replacement: "&& more < table.reach - offset",
+        text: "&& more <= self.reach - offset",
+        replacement: "&& more <= self.reach",
+        target: CORE,
+        test: "key_table::tests::lookup_and_split_agree_with_the_model",
+    },
+    Mutant {
+        name: "lookup-shorter-first",
+        file: "crates/core/src/key_table/index.rs",
+        text: "origin: base.wrapping_add(lead),",
+        replacement: "origin: base,",
         target: CORE,
         test: "key_table::tests::lookup_and_split_agree_with_the_model",
     },
@@ -680,5 +690,29 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replacement: "Event::DeregMr(mr) => empty |= mr.used == 1,",
         target: XTASK,
         test: "vm::layouts::tests::the_last_program_is_gapless_whatever_the_first_one_did",
+    },
+    Mutant {
+        name: "populate-one-thread",
+        file: "crates/pool/src/populating.rs",
+        text: "for number in 1..threads.get() {",
+        replacement: "for number in 1..threads.get().min(1) {",
+        target: PIPELINE,
+        test: "as_many_threads_as_asked_for_populate_register_and_release",
+    },
+    Mutant {
+        name: "populate-lanes-in-turn",
+        file: "crates/pool/src/populating.rs",
+        text: "(thread + step) % lanes",
+        replacement: "(step + 0 * thread) % lanes",
+        target: POOL,
+        test: "populating::tests::threads_begin_in_their_own_lane_and_help_out_in_others",
+    },
+    Mutant {
+        name: "estimate-overlap",
+        file: "crates/core/src/estimate.rs",
+        text: "let likely = likely + shorter / chunks.max(1) as f64;",
+        replacement: "let likely = likely + shorter;",
+        target: CORE,
+        test: "estimate::tests::each_step_is_its_units_and_overlap_counts_once",
     },
 ];

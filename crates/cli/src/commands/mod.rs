@@ -50,7 +50,14 @@ pub(crate) fn again(verb: &str, what: &WhatArgs, size: Option<u64>, flags: &str)
 }
 
 /// Flags that ask for another answer to the same request; they are not repeated.
-const ANSWERS: &[&str] = &["--json", "--list", "--explain", "--all"];
+const ANSWERS: &[&str] = &[
+    "--json",
+    "--list",
+    "--explain",
+    "--all",
+    "--estimate",
+    "--rate",
+];
 
 fn again_from(
     typed: &[String],

@@ -12,7 +12,7 @@ use super::{again, remark, say};
 use crate::args::{PlanCommand, WhatArgs};
 use crate::exit::{Ended, Exit, Failure};
 use crate::json::{self, PlanDocument, RefusalDocument};
-use crate::{device, limits, render, request};
+use crate::{device, estimate, limits, render, request};
 
 /// Everything that `plan` and `register` need alike.
 pub(crate) struct Asked {
@@ -54,13 +54,18 @@ pub(crate) fn run(command: &PlanCommand) -> Ended {
 
 fn fits(command: &PlanCommand, asked: &Asked, plan: &Plan) -> Ended {
     let what = &command.what;
+    let estimated = estimate::make(&command.time, plan, &asked.opened, None);
     if command.list {
         list(plan)?;
     } else if what.json {
-        json::write(&PlanDocument::new(&asked.device.name, plan))?;
+        let document = PlanDocument::new(&asked.device.name, plan);
+        json::write(&document.with_estimate(estimated.as_ref()))?;
     } else {
         let next = again("register", what, None, "");
         say(&render::plan(plan, &asked.device, &asked.host, &next))?;
+        if let Some(estimated) = &estimated {
+            say(&render::estimate::estimate(estimated))?;
+        }
         if command.explain {
             say(&render::explain(plan))?;
         }

@@ -15,11 +15,12 @@ use super::plan::{Asked, ask, refused};
 use super::{remark, say};
 use crate::args::{MemoryKind, RegisterCommand, SimLayout};
 use crate::device::{self, Opened};
+use crate::estimate::Estimated;
 use crate::exit::{Ended, Exit, Failure};
 use crate::progress::{Pools, Steps};
 use crate::render::register::{self as render, Held, Proved, Released};
 use crate::signals::Watch;
-use crate::{host, json, learned, notes};
+use crate::{estimate, host, json, learned, notes};
 
 /// Where simulated memory begins: an address that a real mapping of that size could have.
 const SIMULATED_BASE: u64 = 0x7e00_0000_0000;
@@ -37,6 +38,11 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         // A few pages stand for all: the pools do not bound the size.
         asked.host.nodes = None;
         asked.host.cgroup.clear();
+    }
+    if command.time.estimate && memory == MemoryKind::None {
+        return Err(Failure::usage(
+            "--estimate: no memory is mapped that could take time; add --memory real",
+        ));
     }
     if memory == MemoryKind::Real {
         only_node(&mut asked, command.nodes.node)?;
@@ -73,11 +79,13 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
             "--prove: no kernel takes part in a simulated device; predicted is held against what arrived in the device",
         );
     }
+    let estimated = estimate::make(&command.time, &plan, &asked.opened, command.threads);
     let watch = Watch::start()?;
     let run = Run {
         command,
         asked: &asked,
         plan: &plan,
+        estimated,
         watch: &watch,
     };
     match memory {
@@ -147,6 +155,7 @@ struct Run<'a> {
     command: &'a RegisterCommand,
     asked: &'a Asked,
     plan: &'a Plan,
+    estimated: Option<Estimated>,
     watch: &'a Watch,
 }
 
@@ -170,7 +179,7 @@ impl Run<'_> {
         };
         let contiguous = self.command.layout == SimLayout::Contiguous;
         device::back(device, SIMULATED_BASE, &self.plan.segments, contiguous)?;
-        let steps = Steps::new(self.command.what.json, self.watch);
+        let steps = Steps::new(self.command.what.json, self.watch, self.plan.mapped);
         self.watch.comes_to(hugemr::Step::Register);
         let progress = |p: &hugemr_core::registrar::Progress| {
             steps.tell(hugemr::Event::Progress {
@@ -222,7 +231,7 @@ impl Run<'_> {
     /// Memory of this host.
     fn with_memory(&self) -> Ended {
         let pools = host::free_pages();
-        let steps = Steps::new(self.command.what.json, self.watch);
+        let steps = Steps::new(self.command.what.json, self.watch, self.plan.mapped);
         let tell = |event| steps.tell(event);
         let simulated = self.asked.opened.simulated();
         let back = |chunk: &Chunk, addr: u64, runs: &[PhysRun]| match simulated {
@@ -262,6 +271,7 @@ impl Run<'_> {
             let proved = self.prove(|backend| pool.verify(backend, &tell));
             let mut seen = self.seen(&held, proved);
             seen.reserved = reserved();
+            seen.estimated.clone_from(&self.estimated);
             let shown = pool.hold(&tell, || self.show(&seen));
             (held, seen, shown, Instant::now())
         });

@@ -6,6 +6,7 @@ use hugemr_core::quirk::Presence;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::estimate::Estimated;
 use crate::render::words;
 
 #[derive(Serialize)]
@@ -29,6 +30,9 @@ pub(crate) struct PlanDocument {
     checks: Vec<Value>,
     quirks: Vec<Value>,
     alternatives: Vec<Value>,
+    /// Where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimate: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -107,6 +111,14 @@ impl PlanDocument {
                 })
                 .collect(),
             alternatives: plan.alternatives.iter().map(alternative).collect(),
+            estimate: None,
+        }
+    }
+
+    pub(crate) fn with_estimate(self, estimated: Option<&Estimated>) -> Self {
+        Self {
+            estimate: estimated.map(super::estimate),
+            ..self
         }
     }
 }

@@ -13,6 +13,7 @@ use hugemr_core::size::{Bytes, Grouped, PageSize};
 use super::{diagnosis, table, words};
 use crate::commands::plan::Asked;
 use crate::device::{Arrived, Inside};
+use crate::estimate::Estimated;
 use crate::exit::Failure;
 use crate::progress::Pools;
 
@@ -58,6 +59,8 @@ pub(crate) struct Seen {
     pub(crate) why_short: Option<String>,
     /// What was done to the pools for it, where that was asked for.
     pub(crate) reserved: Option<Pools>,
+    /// What was predicted before, where that was asked for.
+    pub(crate) estimated: Option<Estimated>,
     /// No MR is other than it should be.
     pub(crate) as_planned: bool,
 }
@@ -108,6 +111,7 @@ impl Seen {
             took: held.took,
             why_short: super::plan::why_short(plan),
             reserved: None,
+            estimated: None,
             as_planned,
         }
     }
@@ -189,6 +193,7 @@ pub(crate) fn registered(seen: &Seen, all: bool) -> String {
     lines.extend(seen.page_proof().map(super::prove::lines));
     lines.extend(proved(&seen.proved));
     lines.push(times(seen));
+    lines.extend(predicted(seen));
     lines.join("\n")
 }
 
@@ -302,6 +307,19 @@ fn times(seen: &Seen) -> String {
         ),
         None => format!("  time register {}", seconds(seen.took)),
     }
+}
+
+/// The prediction beside what happened.
+fn predicted(seen: &Seen) -> Option<String> {
+    let report = seen.report.as_ref()?;
+    let took = [
+        ("reserve", report.reserve),
+        ("populate", Some(report.populate)),
+        ("register", Some(report.register)),
+        ("together", Some(seen.took)),
+    ];
+    let estimated = seen.estimated.as_ref()?;
+    Some(super::estimate::compared(estimated, &took))
 }
 
 /// What is left after the release.
@@ -504,6 +522,7 @@ mod tests {
             took: Duration::from_secs(51),
             why_short: None,
             reserved: None,
+            estimated: None,
             as_planned: true,
         }
     }

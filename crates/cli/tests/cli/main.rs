@@ -2,6 +2,7 @@
 
 mod common;
 mod contract;
+mod estimate;
 mod main_job;
 mod real;
 mod replay;
