@@ -1,34 +1,100 @@
-//! `cargo xtask bench [FILTER]`: the benchmarks, with the machine that they ran on.
+//! `cargo xtask bench`: hugemr beside what users do by hand, as one table and as docs/performance.md.
+//!
+//! The program that measures is `side-by-side` in benches/. This task installs what it compares with, where it may,
+//! and builds everything before anything is measured.
 
-use anyhow::{Result, bail};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use crate::tree::cargo;
+use anyhow::{Context as _, Result, bail};
+
+use crate::ci::{Package, install, interrupted, is_root, survive_interrupts};
+use crate::tree::{cargo, root, target_dir};
+
+/// Packages with what hugemr is compared with, and what of them.
+const PACKAGES: &[Package] = &[
+    ("libucx0", "look-up: ucs_pgtable_lookup"),
+    ("ibverbs-utils", "start: ibv_devinfo"),
+    ("libhugetlbfs-bin", "start: hugeadm --pool-list"),
+];
+
+const USAGE: &str = "\
+bench [--quick] [SUBJECT...]   side by side; all subjects in full: docs/performance.md is written
+bench --criterion [FILTER]     the criterion benchmarks instead";
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    println!("machine: {}", machine());
-    let status = cargo()
-        .args(["bench", "--package", "hugemr-benches", "--"])
-        .args(args)
-        .status()?;
+    match args.split_first() {
+        Some((first, filter)) if first == "--criterion" => done(
+            cargo()
+                .args(["bench", "--package", "hugemr-benches", "--benches", "--"])
+                .args(filter),
+        ),
+        _ => side_by_side(args),
+    }
+}
+
+fn side_by_side(args: &[String]) -> Result<()> {
+    if let Some(flag) = args.iter().find(|a| a.starts_with('-') && *a != "--quick") {
+        bail!("{flag}: {USAGE}");
+    }
+    for (package, what_for) in install(PACKAGES) {
+        eprintln!("not installed: {package} ({what_for}); its rows will say so");
+    }
+    let build = [
+        "build",
+        "--release",
+        "--package",
+        "hugemr-cli",
+        "--package",
+        "hugemr-benches",
+    ];
+    done(cargo().args(build))?;
+    let release = target_dir().join("release");
+    let mut program = Command::new(release.join("side-by-side"));
+    program
+        .current_dir(root())
+        .arg("--hugemr")
+        .arg(release.join("hugemr"))
+        .args(args);
+    if args.is_empty() {
+        program.args(["--markdown", "docs/performance.md"]);
+    }
+    if !is_root() {
+        eprintln!("not root: no huge pages can be reserved, and pagemap hides physical addresses");
+    }
+    measured(&mut program)
+}
+
+/// Runs it to its end. A signal to this task goes on to the program, which gives back what it took; it is waited for.
+fn measured(command: &mut Command) -> Result<()> {
+    survive_interrupts();
+    let program = command.get_program().to_owned();
+    let mut child = command
+        .stdin(Stdio::null())
+        .spawn()
+        .with_context(|| format!("starting {}", program.display()))?;
+    let mut told = false;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if interrupted() && !told {
+            told = true;
+            // SAFETY: takes numbers. The child is ours and not waited for yet, so the number is still its own.
+            unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    };
     if !status.success() {
-        bail!("cargo bench ended with {status}");
+        bail!("{} ended with {status}", program.display());
     }
     Ok(())
 }
 
-/// A number means nothing without the machine: processor, how many, kernel, load before the run.
-fn machine() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let info = read("/proc/cpuinfo");
-    let processor = info
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let processor = processor.map_or("unknown processor", |(_, name)| name);
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let (kernel, load) = (read("/proc/sys/kernel/osrelease"), read("/proc/loadavg"));
-    let load = load.split(' ').next().unwrap_or_default();
-    format!(
-        "{processor}, {cpus} CPUs, Linux {}, load {load}",
-        kernel.trim()
-    )
+fn done(command: &mut Command) -> Result<()> {
+    let status = command.status()?;
+    if !status.success() {
+        bail!("{} ended with {status}", command.get_program().display());
+    }
+    Ok(())
 }

@@ -39,7 +39,7 @@ const TASKS: &[Task] = &[
     ),
     (
         "bench",
-        "the benchmarks, with the machine they ran on: bench [FILTER]",
+        "hugemr beside what users do by hand: bench [--quick] [SUBJECT...] | --criterion [FILTER]",
         bench::run,
     ),
     (

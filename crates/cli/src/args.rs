@@ -2,6 +2,7 @@
 //! decided in `request`.
 
 mod doctor;
+mod estimate;
 mod limits;
 mod node;
 mod prove;
@@ -18,6 +19,7 @@ use hugemr_core::size::{Bytes, PageSize};
 use hugemr_core::version::{BundleVersion, KernelVersion};
 
 pub(crate) use doctor::{DoctorCommand, InspectCommand};
+pub(crate) use estimate::{EstimateArgs, RateOf};
 pub(crate) use limits::{LearnCommand, LimitsArgs, ProbeCommand, UsageCommand};
 pub(crate) use node::NodeArgs;
 pub(crate) use prove::ProveBy;
@@ -93,8 +95,10 @@ pub(crate) struct PlanCommand {
     #[arg(long)]
     pub(crate) explain: bool,
     /// Print every MR as a line (number from 0, offset, length, page), streamed; with --json as JSON Lines
-    #[arg(long, conflicts_with = "explain")]
+    #[arg(long, conflicts_with_all = ["explain", "estimate"])]
     pub(crate) list: bool,
+    #[command(flatten)]
+    pub(crate) time: EstimateArgs,
 }
 
 #[derive(Debug, Args)]
@@ -139,6 +143,8 @@ pub(crate) struct RegisterCommand {
     /// What the MRs allow: a list of local-write, remote-read, remote-write, remote-atomic, relaxed-ordering
     #[arg(long, value_name = "LIST", value_parser = parse_access, default_value = "local-write,remote-read,remote-write")]
     pub(crate) access: Access,
+    #[command(flatten)]
+    pub(crate) time: EstimateArgs,
     #[command(flatten)]
     pub(crate) nodes: NodeArgs,
 }

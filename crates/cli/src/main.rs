@@ -7,6 +7,7 @@ mod args;
 mod commands;
 mod config;
 mod device;
+mod estimate;
 mod exit;
 mod host;
 mod json;

@@ -1,5 +1,9 @@
 //! Progress on standard error: bars on a terminal, one line a step elsewhere.
+//!
+//! A bar stands from the beginning of its step. Its speed is what was done over the time since then, waiting included, and
+//! before anything is done there is none: a first number that is made up is worse than no number.
 
+use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,7 +11,7 @@ use std::time::Duration;
 use hugemr::host::reserve::{Change, Step as PoolStep};
 use hugemr::{Event, Step};
 use hugemr_core::size::Bytes;
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::render::register::seconds;
 use crate::render::reserve as render;
@@ -20,6 +24,8 @@ pub(crate) struct Steps<'a> {
     state: Mutex<State>,
     quiet: bool,
     watch: &'a Watch,
+    /// Bytes that are to be populated and registered.
+    total: u64,
 }
 
 #[derive(Default)]
@@ -66,7 +72,7 @@ impl Pools {
 
 impl<'a> Steps<'a> {
     /// `quiet`: nothing at all, for JSON.
-    pub(crate) fn new(quiet: bool, watch: &'a Watch) -> Self {
+    pub(crate) fn new(quiet: bool, watch: &'a Watch, total: u64) -> Self {
         let terminal = !quiet && std::io::stderr().is_terminal();
         let bars = terminal
             .then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10)));
@@ -75,6 +81,7 @@ impl<'a> Steps<'a> {
             state: Mutex::default(),
             quiet,
             watch,
+            total,
         }
     }
 
@@ -89,7 +96,12 @@ impl<'a> Steps<'a> {
             Event::Begin(Step::Reserve) if !self.quiet => {
                 self.state().waiting = Some(Waiting::start(self.bars.as_ref()));
             }
-            Event::Begin(_) => self.state().waiting = None,
+            Event::Begin(step) => {
+                self.state().waiting = None;
+                if matches!(step, Step::Populate | Step::Register) {
+                    self.progress(step, 0, self.total);
+                }
+            }
             Event::Progress { step, done, total } => self.progress(step, done, total),
             Event::Pool(step) => {
                 self.state().pools.note(&step);
@@ -174,12 +186,52 @@ impl<'a> Steps<'a> {
 
 fn bar(step: Step, total: u64) -> ProgressBar {
     let style = ProgressStyle::with_template(
-        "{prefix:10} [{bar:20}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {msg} eta {eta}",
+        "{prefix:10} [{bar:20}] {binary_bytes} {msg} {elapsed} {pace}",
     )
     .unwrap_or_else(|_| ProgressStyle::default_bar())
+    .with_key(
+        "pace",
+        |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let text = pace(state.pos(), state.len().unwrap_or(0), state.elapsed());
+            let _ = out.write_str(&text);
+        },
+    )
     .progress_chars("##-");
     ProgressBar::new(total)
         .with_style(style)
         .with_prefix(step.name())
         .with_message(format!("of {}", Bytes(total)))
+}
+
+/// Speed since the beginning, and what is left at that speed. Nothing before something is done.
+fn pace(done: u64, total: u64, elapsed: Duration) -> String {
+    let took = elapsed.as_secs_f64();
+    if done == 0 || took <= 0.0 {
+        return "no speed yet".to_owned();
+    }
+    let speed = done as f64 / took;
+    let left = total.saturating_sub(done) as f64 / speed;
+    let mut text = format!("{:.2} GiB/s", speed / (1u64 << 30) as f64);
+    if left > 0.0 {
+        let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
+        let _ = write!(text, ", {} left", seconds(left));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_speed_is_what_was_done_over_all_the_time() {
+        const GIB: u64 = 1 << 30;
+        let after = |done, secs| pace(done, 10 * GIB, Duration::from_secs(secs));
+        assert_eq!(after(0, 3), "no speed yet");
+        assert_eq!(after(GIB, 0), "no speed yet");
+        assert_eq!(after(GIB, 1), "1.00 GiB/s, 9.00 s left");
+        // Waiting counts: the second GiB after 3 more seconds.
+        assert_eq!(after(2 * GIB, 4), "0.50 GiB/s, 16.00 s left");
+        assert_eq!(after(10 * GIB, 20), "0.50 GiB/s");
+    }
 }

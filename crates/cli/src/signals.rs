@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use hugemr::Step;
 use hugemr_core::registrar::CancelToken;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::low_level::signal_name;
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::signal_name;
 
 use crate::exit::Failure;
 

@@ -38,7 +38,7 @@ pub(crate) struct Change {
 }
 
 /// Flags that ask for another answer to the same request; they are not repeated.
-const ANSWERS: &[&str] = &["json", "list", "explain", "all", "estimate"];
+const ANSWERS: &[&str] = &["json", "list", "explain", "all", "estimate", "rate"];
 
 impl Typed {
     /// Reads it from what was parsed.

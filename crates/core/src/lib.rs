@@ -16,6 +16,7 @@ pub mod device;
 pub mod diagnose;
 pub mod doctor;
 pub mod errno;
+pub mod estimate;
 pub mod fact;
 pub mod host;
 pub mod inspect;
@@ -27,6 +28,7 @@ pub mod place;
 pub mod plan;
 pub mod prior;
 pub mod probe;
+pub mod process;
 pub mod prove;
 pub mod quirk;
 #[allow(unsafe_code)]

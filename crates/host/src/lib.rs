@@ -19,6 +19,7 @@ pub mod layout;
 pub mod ledger;
 pub mod limits;
 pub mod mapping;
+pub mod measure;
 pub mod netlink;
 pub mod pools;
 pub mod populate;

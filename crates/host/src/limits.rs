@@ -10,9 +10,9 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hugemr_input::InputError;
 use hugemr_core::errno::Errno;
 use hugemr_core::limits::{Confidence, Identity, Range, Record, Seen};
+use hugemr_input::InputError;
 use serde::{Deserialize, Serialize};
 
 use crate::sys;

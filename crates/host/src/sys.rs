@@ -242,6 +242,57 @@ pub(crate) fn or_zero(addr: u64) -> Result<()> {
     if code >= 0 { Ok(()) } else { Err(last()) }
 }
 
+/// An io_uring of one entry that never does I/O: it pins memory as its fixed buffer (Linux 5.1).
+#[derive(Debug)]
+pub(crate) struct Ring(OwnedFd);
+
+/// `IORING_REGISTER_BUFFERS` and `IORING_UNREGISTER_BUFFERS` of Linux `include/uapi/linux/io_uring.h`.
+const REGISTER_BUFFERS: u32 = 0;
+const UNREGISTER_BUFFERS: u32 = 1;
+
+impl Ring {
+    pub(crate) fn new() -> Result<Self> {
+        // `struct io_uring_params`, 120 bytes, all zero: no options.
+        let mut params = [0u32; 30];
+        // SAFETY: the kernel reads and writes the 120 bytes of the structure.
+        let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, params.as_mut_ptr()) };
+        let fd = i32::try_from(fd).map_err(|_| Errno::EINVAL)?;
+        if fd < 0 {
+            return Err(last());
+        }
+        // SAFETY: the kernel has just made this descriptor for us.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Pins a range. No I/O is ever asked for, so nothing reads or writes it.
+    pub(crate) fn pin(&self, addr: u64, len: u64) -> Result<()> {
+        let buffer = libc::iovec {
+            iov_base: pointer(addr),
+            iov_len: size(len),
+        };
+        self.register(REGISTER_BUFFERS, &raw const buffer, 1)
+    }
+
+    pub(crate) fn unpin(&self) -> Result<()> {
+        self.register(UNREGISTER_BUFFERS, std::ptr::null(), 0)
+    }
+
+    fn register(&self, what: u32, buffers: *const libc::iovec, count: u32) -> Result<()> {
+        // SAFETY: the descriptor is open; the kernel reads `count` buffers. Pinning changes no content, and memory that is
+        // unmapped meanwhile stays with the kernel until it is unpinned.
+        let code = unsafe {
+            libc::syscall(
+                libc::SYS_io_uring_register,
+                self.0.as_raw_fd(),
+                what,
+                buffers,
+                count,
+            )
+        };
+        if code == 0 { Ok(()) } else { Err(last()) }
+    }
+}
+
 /// A netlink socket of that protocol. Nothing is sent or changed.
 pub(crate) fn netlink(protocol: libc::c_int) -> Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;

@@ -109,7 +109,11 @@ mod tests {
         std::fs::write(&path, b"ab\xff").unwrap();
         let error = text(&path, 10).unwrap_err();
         assert!(matches!(error, InputError::NotText { byte: 3 }), "{error}");
-        assert!(text(&dir.path().join("none"), 10).unwrap_err().is_not_found());
+        assert!(
+            text(&dir.path().join("none"), 10)
+                .unwrap_err()
+                .is_not_found()
+        );
     }
 
     /// None of these ends by itself, or is read without end.
@@ -117,7 +121,10 @@ mod tests {
     fn what_is_no_regular_file_is_refused_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
-        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        let made = std::process::Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap();
         assert!(made.success());
         assert_eq!(text(Path::new("/dev/null"), 10).unwrap(), "");
         let cases = [

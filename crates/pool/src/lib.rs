@@ -38,6 +38,7 @@
 mod build;
 mod error;
 mod pipeline;
+mod populating;
 mod prove;
 mod report;
 mod reserve;

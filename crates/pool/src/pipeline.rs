@@ -1,11 +1,11 @@
 //! Populate, look, register: one chunk is populated while those before it are registered.
 //!
-//! One thread of ours drives populating, chunk by chunk in order, with as many threads as asked for; the caller's thread
-//! and as many more register. A chunk passes the gate when its pages are real, its layout was read, and what it will
-//! become was predicted and found to be as planned.
+//! As many threads as asked for populate ([`populating`](crate::populating)); the caller's thread and as many more
+//! register. A chunk passes the gate when its pages are real, its layout was read, and what it will become was
+//! predicted and found to be as planned.
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,7 @@ use hugemr_host::trace::Watch;
 
 use crate::build::Hook;
 use crate::error::{BuildError, Cause, CheckFailure};
+use crate::populating::{Pieces, on_threads};
 use crate::report::{LayoutProof, MrReport, Report};
 use crate::step::{Event, Step};
 
@@ -52,29 +53,67 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// The CPUs near a chunk; none where it may lie anywhere.
-    fn cpus(&self, chunk: &Chunk) -> &[u32] {
+    /// The node of a chunk; `None` where it may lie anywhere.
+    fn node(&self, chunk: &Chunk) -> Option<&Node> {
         let has = |s: &&Stretch| (s.offset..s.offset + s.len).contains(&chunk.offset);
-        let Some(Place::On(node)) = self.places.iter().find(has).map(|s| &s.place) else {
-            return &[];
+        let Some(Place::On(id)) = self.places.iter().find(has).map(|s| &s.place) else {
+            return None;
         };
-        let node = self.nodes.iter().find(|n| n.id == *node);
-        node.map_or(&[], |node| &node.cpus)
+        self.nodes.iter().find(|node| node.id == *id)
+    }
+
+    /// The chunks of each node, and those that may lie anywhere, where there are any: threads populate them side by side.
+    fn lanes(&self) -> Vec<impl Iterator<Item = Chunk>> {
+        let mut lanes: Vec<Option<u32>> = Vec::new();
+        for stretch in self.places {
+            let lane = match stretch.place {
+                Place::On(node) if self.nodes.iter().any(|n| n.id == node) => Some(node),
+                _ => None,
+            };
+            if !lanes.contains(&lane) {
+                lanes.push(lane);
+            }
+        }
+        let of = |lane: Option<u32>| {
+            let here = move |chunk: &Chunk| self.node(chunk).map(|node| node.id) == lane;
+            self.plan.chunks().filter(here)
+        };
+        lanes.into_iter().map(of).collect()
     }
 }
 
 /// What the populating thread and the registering ones share.
 #[derive(Default)]
 struct Shared {
-    /// MRs that may be registered, in order.
-    ready: Vec<MrReport>,
+    /// By the number of the MR: those that may be registered. Chunks are begun in order, but may become ready out of it.
+    ready: Vec<Option<MrReport>>,
     /// Why no more will come.
     failure: Option<(Step, Cause)>,
     /// Registering has stopped: no more is wanted.
     stopped: bool,
-    layout: Option<String>,
+    /// Why the layout is not read; `None`: it is.
+    no_layout: Option<String>,
     road: Option<Road>,
+    /// From the beginning to the end of the last piece.
     populate: Duration,
+    /// Reading layouts: the sum of all threads.
+    looking: Duration,
+}
+
+impl Shared {
+    fn is_ready(&self, chunk: &Chunk) -> bool {
+        let place = usize::try_from(chunk.index).ok();
+        place.is_some_and(|at| matches!(self.ready.get(at), Some(Some(_))))
+    }
+
+    fn make_ready(&mut self, chunk: &Chunk, report: MrReport) {
+        // A plan has no more MRs than fit in memory: the registrar keeps a record of each.
+        let at = usize::try_from(chunk.index).unwrap_or(usize::MAX);
+        if self.ready.len() <= at {
+            self.ready.resize(at + 1, None);
+        }
+        self.ready[at] = Some(report);
+    }
 }
 
 struct Meeting<'a> {
@@ -114,7 +153,7 @@ impl Gate for Meeting<'_> {
             if shared.stopped {
                 return Err(GateError::Stopped);
             }
-            if (shared.ready.len() as u64) > chunk.index {
+            if shared.is_ready(chunk) {
                 return Ok(());
             }
             shared = self
@@ -146,9 +185,8 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
         let meeting = &meeting;
         let spawned = populating.spawn_scoped(scope, move || {
             // A panic of the caller's callback must not leave the registrar waiting.
-            let guard = StopOnPanic(meeting);
+            let _stop = StopOnPanic(meeting);
             populate(job, meeting);
-            std::mem::forget(guard);
         });
         if let Err(error) = &spawned {
             // Without a thread everything is done here, one step after the other.
@@ -189,9 +227,10 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
             let report = Report {
                 reserved: Vec::new(),
                 reserve: None,
-                mrs: shared.ready,
+                // All of them are registered, so all were ready.
+                mrs: shared.ready.into_iter().flatten().collect(),
                 layout: shared
-                    .layout
+                    .no_layout
                     .map_or(LayoutProof::Read, LayoutProof::NotRead),
                 places: Vec::new(),
                 pages: None,
@@ -229,9 +268,8 @@ impl Drop for StopOnPanic<'_, '_> {
     }
 }
 
-/// Makes every chunk ready, in order.
+/// Makes every chunk ready.
 fn populate(job: &Job<'_>, meeting: &Meeting<'_>) {
-    let total = job.memory.len();
     let start = Instant::now();
     (job.tell)(Event::Begin(Step::Populate));
     let pagemap = match PageMap::open(job.root, ProcessId::Own) {
@@ -239,160 +277,169 @@ fn populate(job: &Job<'_>, meeting: &Meeting<'_>) {
         Ok(_) => Err("no prediction was asked for".to_owned()),
         Err(error) => Err(error.to_string()),
     };
-    let mut look = Look {
-        pagemap: pagemap.as_ref().ok(),
-        why_not: pagemap.as_ref().err().cloned(),
-        took: None,
+    meeting.lock().no_layout = pagemap.as_ref().err().cloned();
+    let making = Making {
+        job,
+        meeting,
+        pagemap: pagemap.ok(),
+        pieces: Pieces::new(job.lanes(), job.threads),
+        start,
+        looks: Once::new(),
     };
-    let mut done = 0;
-    for chunk in job.plan.chunks() {
-        if meeting.lock().stopped {
+    on_threads(job.threads, |thread| {
+        let _stop = StopOnPanic(meeting);
+        if let Err(failure) = making.work(thread) {
+            meeting.stop(Some(failure));
+        }
+    });
+    let (populate, looking) = {
+        let shared = meeting.lock();
+        // Not `stopped`: the registrar may have registered everything already, and be done.
+        if shared.failure.is_some() || !making.pieces.are_done() {
             return;
         }
-        let result = one(job, meeting, &mut look, &chunk, done);
-        match result {
-            Ok((report, road)) => {
-                done += chunk.len;
-                let mut shared = meeting.lock();
-                shared.ready.push(report);
-                shared.road = Some(road);
-                shared.populate = start.elapsed();
-                shared.layout.clone_from(&look.why_not);
-                meeting.changed.notify_all();
+        (shared.populate, shared.looking)
+    };
+    (job.tell)(Event::End(Step::Populate, populate));
+    (job.tell)(Event::End(Step::Layout, looking));
+}
+
+type Failure = (Step, Cause);
+
+/// What the threads share that make chunks ready.
+struct Making<'a, C> {
+    job: &'a Job<'a>,
+    meeting: &'a Meeting<'a>,
+    /// The way to physical addresses.
+    pagemap: Option<PageMap>,
+    pieces: Pieces<C>,
+    start: Instant,
+    looks: Once,
+}
+
+impl<C: Iterator<Item = Chunk>> Making<'_, C> {
+    /// Populates pieces until none is left or somebody says stop.
+    fn work(&self, thread: usize) -> Result<(), Failure> {
+        while !self.meeting.lock().stopped {
+            let Some(piece) = self.pieces.take(thread) else {
+                break;
+            };
+            let (job, chunk) = (self.job, &piece.chunk);
+            let cancelled = || job.cancel.is_cancelled() || self.meeting.lock().stopped;
+            let populated = Populate::new()
+                .page(if job.plan.pages == Pages::Thp {
+                    PageSize::K4
+                } else {
+                    chunk.page
+                })
+                .road(job.road)
+                .cancel(&cancelled)
+                .on_cpus(
+                    job.node(chunk)
+                        .map_or_else(Vec::new, |node| node.cpus.clone()),
+                )
+                .range(&*job.memory, piece.offset, piece.len)
+                .map_err(|error| (Step::Populate, Cause::Populate(error)))?;
+            let account = self.pieces.done(&piece);
+            {
+                let mut shared = self.meeting.lock();
+                shared.populate = shared.populate.max(self.start.elapsed());
+                shared.road = Some(populated.road);
             }
-            Err(failure) => return meeting.stop(Some(failure)),
+            (job.tell)(Event::Progress {
+                step: Step::Populate,
+                done: account.done,
+                total: job.memory.len(),
+            });
+            if account.completes {
+                self.make_ready(chunk)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All pages of the chunk are there: looks where they lie, and lets it pass the gate.
+    fn make_ready(&self, chunk: &Chunk) -> Result<(), Failure> {
+        let job = self.job;
+        self.looks
+            .call_once_force(|_| (job.tell)(Event::Begin(Step::Layout)));
+        let start = Instant::now();
+        let addr = job.memory.base() + chunk.offset;
+        let runs = self.read(chunk, addr)?;
+        let predicted = match (&job.rules, runs.is_empty()) {
+            (Some(rules), false) => {
+                let layout = Layout::new(addr, runs.iter().copied());
+                layout::predict(&layout, addr, chunk.len, addr, job.page_cap, rules)
+            }
+            _ => None,
+        };
+        if let Some(predicted) = predicted.filter(|_| job.checked) {
+            self.check(chunk, addr, predicted)
+                .map_err(|e| (Step::Layout, Cause::Check(e)))?;
+        }
+        if let Some(before) = self.meeting.before {
+            before(chunk, addr, &runs).map_err(|why| (Step::Layout, Cause::Hook(why)))?;
+        }
+        let report = MrReport {
+            predicted,
+            runs: runs.len() as u64,
+        };
+        let mut shared = self.meeting.lock();
+        shared.looking += start.elapsed();
+        shared.make_ready(chunk, report);
+        self.meeting.changed.notify_all();
+        Ok(())
+    }
+
+    /// The physical runs of a chunk; none where the rights do not allow it, which is said once.
+    fn read(&self, chunk: &Chunk, addr: u64) -> Result<Vec<PhysRun>, Failure> {
+        let allowed = self.meeting.lock().no_layout.is_none();
+        let Some(map) = self.pagemap.as_ref().filter(|_| allowed) else {
+            return Ok(Vec::new());
+        };
+        let stride = match self.job.plan.pages {
+            Pages::Thp => Stride::Every,
+            _ if chunk.page > PageSize::K64 => Stride::Huge(chunk.page),
+            _ => Stride::Every,
+        };
+        // On this thread alone: the others are busy populating.
+        match map.runs(addr, chunk.len, stride, 1) {
+            Ok(runs) => Ok(runs),
+            Err(error @ LayoutError::NotAllowed) => {
+                self.meeting.lock().no_layout = Some(error.to_string());
+                Ok(Vec::new())
+            }
+            Err(error) => Err((Step::Layout, Cause::Layout(error))),
         }
     }
-    (job.tell)(Event::Progress {
-        step: Step::Populate,
-        done,
-        total,
-    });
-    let layout = look.took.unwrap_or_default();
-    (job.tell)(Event::End(
-        Step::Populate,
-        start.elapsed().saturating_sub(layout),
-    ));
-    (job.tell)(Event::End(Step::Layout, layout));
-}
 
-/// The way to physical addresses, or why there is none.
-struct Look<'a> {
-    pagemap: Option<&'a PageMap>,
-    why_not: Option<String>,
-    /// What looking has taken, of all chunks; `None` before the first.
-    took: Option<Duration>,
-}
-
-fn one(
-    job: &Job<'_>,
-    meeting: &Meeting<'_>,
-    look: &mut Look<'_>,
-    chunk: &Chunk,
-    done: u64,
-) -> Result<(MrReport, Road), (Step, Cause)> {
-    let total = job.memory.len();
-    let mut progress = |bytes: u64| {
-        (job.tell)(Event::Progress {
-            step: Step::Populate,
-            done: done + bytes,
-            total,
-        });
-    };
-    let cancelled = || job.cancel.is_cancelled() || meeting.lock().stopped;
-    let populated = Populate::new()
-        .threads(job.threads.get())
-        .page(if job.plan.pages == Pages::Thp {
+    /// Whether the MR becomes what was planned.
+    fn check(
+        &self,
+        chunk: &Chunk,
+        addr: u64,
+        predicted: layout::Prediction,
+    ) -> Result<(), CheckFailure> {
+        let job = self.job;
+        // At worst one entry for each page that was planned; transparent huge pages may be 4 KiB.
+        let page = if job.plan.pages == Pages::Thp {
             PageSize::K4
         } else {
             chunk.page
+        };
+        let seen = job.page_cap.largest_at_most(page).unwrap_or(PageSize::K4);
+        let large = job.rules.is_none_or(|rules| rules.large_pages);
+        let planned = layout::entries(if large { seen } else { PageSize::K4 }, addr, chunk.len);
+        let failure = against_plan(chunk, addr, predicted, planned);
+        failure.map_or(Ok(()), |mut failure| {
+            if let CheckFailure::Entries { hole, .. } = &mut failure {
+                let small =
+                    |map: &PageMap| map.first_small(addr, chunk.len, chunk.page).ok().flatten();
+                *hole = self.pagemap.as_ref().and_then(small);
+            }
+            Err(failure)
         })
-        .road(job.road)
-        .progress(&mut progress)
-        .cancel(&cancelled)
-        .on_cpus(job.cpus(chunk).to_vec())
-        .range(&*job.memory, chunk.offset, chunk.len)
-        .map_err(|error| (Step::Populate, Cause::Populate(error)))?;
-    if look.took.is_none() {
-        (job.tell)(Event::Begin(Step::Layout));
     }
-    let start = Instant::now();
-    let addr = job.memory.base() + chunk.offset;
-    let runs = read(job, look, chunk, addr)?;
-    let predicted = match (&job.rules, runs.is_empty()) {
-        (Some(rules), false) => {
-            let layout = Layout::new(addr, runs.iter().copied());
-            layout::predict(&layout, addr, chunk.len, addr, job.page_cap, rules)
-        }
-        _ => None,
-    };
-    if let Some(predicted) = predicted.filter(|_| job.checked) {
-        check(job, look, chunk, addr, predicted).map_err(|e| (Step::Layout, Cause::Check(e)))?;
-    }
-    if let Some(before) = meeting.before {
-        before(chunk, addr, &runs).map_err(|why| (Step::Layout, Cause::Hook(why)))?;
-    }
-    *look.took.get_or_insert_default() += start.elapsed();
-    Ok((
-        MrReport {
-            predicted,
-            runs: runs.len() as u64,
-        },
-        populated.road,
-    ))
-}
-
-/// The physical runs of a chunk; none where the rights do not allow it, which is said once.
-fn read(
-    job: &Job<'_>,
-    look: &mut Look<'_>,
-    chunk: &Chunk,
-    addr: u64,
-) -> Result<Vec<PhysRun>, (Step, Cause)> {
-    let Some(map) = look.pagemap else {
-        return Ok(Vec::new());
-    };
-    let stride = match job.plan.pages {
-        Pages::Thp => Stride::Every,
-        _ if chunk.page > PageSize::K64 => Stride::Huge(chunk.page),
-        _ => Stride::Every,
-    };
-    match map.runs(addr, chunk.len, stride, job.threads.get()) {
-        Ok(runs) => Ok(runs),
-        Err(error @ LayoutError::NotAllowed) => {
-            look.pagemap = None;
-            look.why_not = Some(error.to_string());
-            Ok(Vec::new())
-        }
-        Err(error) => Err((Step::Layout, Cause::Layout(error))),
-    }
-}
-
-/// Whether the MR becomes what was planned.
-fn check(
-    job: &Job<'_>,
-    look: &Look<'_>,
-    chunk: &Chunk,
-    addr: u64,
-    predicted: layout::Prediction,
-) -> Result<(), CheckFailure> {
-    // At worst one entry for each page that was planned; transparent huge pages may be 4 KiB.
-    let page = if job.plan.pages == Pages::Thp {
-        PageSize::K4
-    } else {
-        chunk.page
-    };
-    let seen = job.page_cap.largest_at_most(page).unwrap_or(PageSize::K4);
-    let large = job.rules.is_none_or(|rules| rules.large_pages);
-    let planned = layout::entries(if large { seen } else { PageSize::K4 }, addr, chunk.len);
-    let failure = against_plan(chunk, addr, predicted, planned);
-    failure.map_or(Ok(()), |mut failure| {
-        if let CheckFailure::Entries { hole, .. } = &mut failure {
-            let small = |map: &PageMap| map.first_small(addr, chunk.len, chunk.page).ok().flatten();
-            *hole = look.pagemap.and_then(small);
-        }
-        Err(failure)
-    })
 }
 
 /// What is wrong with an MR of which at most `planned` entries were planned.

@@ -86,7 +86,8 @@ pub enum Event {
     },
     /// A pool is being changed, within [`Step::Reserve`] or [`Step::GiveBack`].
     Pool(PoolStep),
-    /// A step has ended well. Populating and reading the layout take turns: their times are each the sum of its own.
+    /// A step has ended well. Populating, reading the layout and registering overlap; the time of the layout is the sum over
+    /// all threads.
     End(Step, Duration),
 }
 

@@ -122,7 +122,7 @@ fn prepare(reason: &str) -> Result<Host> {
     })
 }
 
-pub(super) fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     // SAFETY: takes nothing, cannot fail.
     unsafe { libc::geteuid() == 0 }
 }

@@ -93,7 +93,7 @@ fn write(file: &Path, value: u64) -> Result<()> {
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// From here on Ctrl-C ends the running test, not us: the pages must go back first.
-pub(super) fn survive_interrupts() {
+pub(crate) fn survive_interrupts() {
     extern "C" fn note(_: libc::c_int) {
         INTERRUPTED.store(true, Ordering::SeqCst);
     }
@@ -106,7 +106,7 @@ pub(super) fn survive_interrupts() {
 }
 
 /// Whether Ctrl-C was pressed since.
-pub(super) fn interrupted() -> bool {
+pub(crate) fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
 

@@ -18,7 +18,10 @@ mod prepare;
 mod release;
 mod user;
 
+pub(crate) use groups::is_root;
+pub(crate) use hugepages::{interrupted, survive_interrupts};
 use libtest::Counts;
+pub(crate) use prepare::{Package, install};
 
 /// What a step that did not fail says about itself.
 enum Outcome {

@@ -7,8 +7,11 @@ use anyhow::{Result, bail};
 use super::groups::is_root;
 use super::{Ci, Outcome, must};
 
-/// Packages, and what for. The virtual machines fetch their own, privately.
-const PACKAGES: &[(&str, &str)] = &[
+/// A package, and what for.
+pub(crate) type Package = (&'static str, &'static str);
+
+/// What CI needs. The virtual machines fetch their own, privately.
+const PACKAGES: &[Package] = &[
     ("gcc", "the linker, and readelf"),
     ("libc6-dev", "to link"),
     ("pkg-config", "oracle: finds libibverbs"),
@@ -29,17 +32,14 @@ const PACKAGES: &[(&str, &str)] = &[
 ];
 
 pub(super) fn step(_: &mut Ci) -> Result<Outcome> {
-    if !works(Command::new("dpkg-query").arg("--version")) {
+    if !is_debian() {
         let names: Vec<&str> = PACKAGES.iter().map(|(name, _)| *name).collect();
         let list = names.join(" ");
         return Ok(Outcome::Skipped(format!(
             "not a Debian system; needed, by Debian's names: {list}"
         )));
     }
-    let missing: Vec<&(&str, &str)> = PACKAGES
-        .iter()
-        .filter(|(name, _)| !installed(name))
-        .collect();
+    let missing = missing(PACKAGES);
     if missing.is_empty() {
         return Ok(Outcome::Done(format!(
             "{} packages are there",
@@ -56,13 +56,42 @@ pub(super) fn step(_: &mut Ci) -> Result<Outcome> {
             names.join(" ")
         );
     }
+    get(&names)?;
+    Ok(Outcome::Done(format!("installed {}", names.join(" "))))
+}
+
+/// Installs what is missing where that can be done, and tells what is missing still. Nothing depends on it: a failure
+/// is said and goes on.
+pub(crate) fn install(packages: &[Package]) -> Vec<Package> {
+    if !is_debian() {
+        return packages.to_vec();
+    }
+    let names: Vec<&str> = missing(packages).iter().map(|(name, _)| *name).collect();
+    if is_root()
+        && !names.is_empty()
+        && let Err(error) = get(&names)
+    {
+        eprintln!("{error:#}");
+    }
+    missing(packages)
+}
+
+fn missing(packages: &[Package]) -> Vec<Package> {
+    let missing = packages.iter().filter(|(name, _)| !installed(name));
+    missing.copied().collect()
+}
+
+fn get(names: &[&str]) -> Result<()> {
     must(apt().args(["update", "-q"]))?;
     must(
         apt()
             .args(["install", "-q", "-y", "--no-install-recommends"])
-            .args(&names),
-    )?;
-    Ok(Outcome::Done(format!("installed {}", names.join(" "))))
+            .args(names),
+    )
+}
+
+fn is_debian() -> bool {
+    works(Command::new("dpkg-query").arg("--version"))
 }
 
 fn apt() -> Command {

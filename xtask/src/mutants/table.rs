@@ -12,6 +12,11 @@ const CLI: &str = "-p hugemr-cli --test cli";
 /// The properties that hold core against the simulator.
 const AGREEMENT: &str = "-p hugemr --test agreement";
 const POOL: &str = "-p hugemr --lib";
+const PROBE: &str = "-p hugemr-core --test probe";
+const HOST_LIB: &str = "-p hugemr-host --lib";
+const XTASK: &str = "-p xtask --bin xtask";
+
+const PIPELINE: &str = "-p hugemr --test pipeline";
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
@@ -280,17 +285,25 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "lookup-last-byte",
-        file: "crates/core/src/key_table/mod.rs",
-        text: "if offset <= table.reach",
-        replacement: "if offset < table.reach",
+        file: "crates/core/src/key_table/index.rs",
+        text: "(more <= behind).then_some",
+        replacement: "(more <= behind + 1).then_some",
         target: CORE,
         test: "key_table::tests::the_end_of_the_address_space_is_an_ordinary_border",
     },
     Mutant {
         name: "lookup-length",
         file: "crates/core/src/key_table/mod.rs",
-        text: "&& more <= table.reach - offset",
-        replacement: "&& more < table.reach - offset",
+        text: "&& more <= self.reach - offset",
+        replacement: "&& more <= self.reach",
+        target: CORE,
+        test: "key_table::tests::lookup_and_split_agree_with_the_model",
+    },
+    Mutant {
+        name: "lookup-shorter-first",
+        file: "crates/core/src/key_table/index.rs",
+        text: "origin: base.wrapping_add(lead),",
+        replacement: "origin: base,",
         target: CORE,
         test: "key_table::tests::lookup_and_split_agree_with_the_model",
     },
@@ -399,10 +412,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "registration::a_failed_dereg_keeps_the_mr",
     },
     Mutant {
-        name: "verbs-from-raw-owns",
-        file: "crates/verbs-backend/src/context.rs",
-        text: "name,\n            ours: false,",
-        replacement: "name,\n            ours: true,",
+        name: "verbs-drop-leaves-one",
+        file: "crates/verbs-backend/src/backend.rs",
+        text: "if mrs.is_empty() {",
+        replacement: "if mrs.len() < 2 {",
         target: VERBS,
         test: "from_raw::the_users_own_device_and_pd_stay_usable",
     },
@@ -613,5 +626,93 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replacement: "(predicted.entries > planned + 1).then_some",
         target: POOL,
         test: "pipeline::tests::an_mr_is_held_against_the_plan",
+    },
+    Mutant {
+        name: "probe-first-too-small",
+        file: "crates/core/src/probe/run.rs",
+        text: "const FIRST: u64 = 256;",
+        replacement: "const FIRST: u64 = 1;",
+        target: PROBE,
+        test: "budgets_are_exact_and_few_registrations_are_needed",
+    },
+    Mutant {
+        name: "probe-forgets-others",
+        file: "crates/core/src/probe/run.rs",
+        text: "self.high = others.and_then(|others| self.entries.checked_add(others));",
+        replacement: "self.high = others.map(|_| self.entries);",
+        target: PROBE,
+        test: "the_interval_is_right_whatever_happens",
+    },
+    Mutant {
+        name: "limits-stale-is-fresh",
+        file: "crates/core/src/limits.rs",
+        text: "(then != now).then_some",
+        replacement: "(then.is_empty() && now.is_empty()).then_some",
+        target: CORE,
+        test: "limits::tests::changes_are_named_where_both_sides_are_known",
+    },
+    Mutant {
+        name: "limits-cut-file-is-read",
+        file: "crates/host/src/limits.rs",
+        text: "if text.trim_end().lines().last() != Some(END) {",
+        replacement: "if text.is_empty() {",
+        target: HOST_LIB,
+        test: "limits::tests::a_cut_file_is_refused",
+    },
+    Mutant {
+        name: "limits-without-lock",
+        file: "crates/host/src/limits.rs",
+        text: "let _lock = lock(path)?;",
+        replacement: "drop(lock(path)?);",
+        target: HOST_LIB,
+        test: "limits::tests::writers_at_once_lose_nothing",
+    },
+    Mutant {
+        name: "netlink-nested-flag",
+        file: "crates/host/src/netlink/message.rs",
+        text: "Some((kind & !FLAGS, value))",
+        replacement: "Some((kind, value))",
+        target: HOST_LIB,
+        test: "netlink::tests::regions_of_processes_and_of_the_kernel",
+    },
+    Mutant {
+        name: "vm-cut-lengths",
+        file: "xtask/src/vm/defects.rs",
+        text: "if mapped(mr).saturating_sub(mr.len) >= 4 * GIB {",
+        replacement: "if mapped(mr).saturating_sub(mr.len) > 4 * GIB {",
+        target: XTASK,
+        test: "vm::defects::tests::cut_lengths_are_found",
+    },
+    Mutant {
+        name: "vm-gapless-last",
+        file: "xtask/src/vm/layouts.rs",
+        text: "Event::DeregMr(mr) => empty |= mr.used == 0,",
+        replacement: "Event::DeregMr(mr) => empty |= mr.used == 1,",
+        target: XTASK,
+        test: "vm::layouts::tests::the_last_program_is_gapless_whatever_the_first_one_did",
+    },
+    Mutant {
+        name: "populate-one-thread",
+        file: "crates/pool/src/populating.rs",
+        text: "for number in 1..threads.get() {",
+        replacement: "for number in 1..threads.get().min(1) {",
+        target: PIPELINE,
+        test: "as_many_threads_as_asked_for_populate_register_and_release",
+    },
+    Mutant {
+        name: "populate-lanes-in-turn",
+        file: "crates/pool/src/populating.rs",
+        text: "(thread + step) % lanes",
+        replacement: "(step + 0 * thread) % lanes",
+        target: POOL,
+        test: "populating::tests::threads_begin_in_their_own_lane_and_help_out_in_others",
+    },
+    Mutant {
+        name: "estimate-overlap",
+        file: "crates/core/src/estimate.rs",
+        text: "let likely = likely + shorter / chunks.max(1) as f64;",
+        replacement: "let likely = likely + shorter;",
+        target: CORE,
+        test: "estimate::tests::each_step_is_its_units_and_overlap_counts_once",
     },
 ];

@@ -89,8 +89,7 @@ fn log(command: &DiagnoseCommand, path: &Path) -> Ended {
     if path == Path::new("-") {
         read(&mut std::io::stdin().lock(), &mut log).map_err(InputError::from)
     } else {
-        hugemr_input::open(path)
-            .and_then(|file| Ok(read(&mut BufReader::new(file), &mut log)?))
+        hugemr_input::open(path).and_then(|file| Ok(read(&mut BufReader::new(file), &mut log)?))
     }
     .map_err(|error| super::unreadable(path, &error))?;
     let answers: Vec<(u64, u64, Diagnosis)> = log

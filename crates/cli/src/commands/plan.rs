@@ -13,7 +13,7 @@ use crate::args::{PlanCommand, WhatArgs};
 use crate::exit::{Ended, Exit, Failure};
 use crate::json::{self, PlanDocument, RefusalDocument, Style};
 use crate::typed::Change;
-use crate::{device, limits, render, request};
+use crate::{device, estimate, limits, render, request};
 
 /// Everything that `plan` and `register` need alike.
 pub(crate) struct Asked {
@@ -66,13 +66,18 @@ pub(crate) fn run(command: &PlanCommand) -> Ended {
 
 fn fits(command: &PlanCommand, asked: &Asked, plan: &Plan) -> Ended {
     let what = &command.what;
+    let estimated = estimate::make(&command.time, plan, &asked.opened, None);
     if command.list {
         list(plan, what.json)?;
     } else if what.json {
-        json::write(&PlanDocument::new(&asked.device.name, plan, &asked.host))?;
+        let document = PlanDocument::new(&asked.device.name, plan, &asked.host);
+        json::write(&document.with_estimate(estimated.as_ref()))?;
     } else {
         let next = next(what, plan);
         say(&render::plan(plan, &asked.device, &asked.host, &next))?;
+        if let Some(estimated) = &estimated {
+            say(&render::estimate::estimate(estimated))?;
+        }
         if command.explain {
             say(&render::explain(plan))?;
         }

@@ -16,13 +16,14 @@ use super::plan::{Asked, ask, refused};
 use super::{remark, say};
 use crate::args::{MemoryKind, RegisterCommand, SimLayout};
 use crate::device::{self, Opened};
+use crate::estimate::Estimated;
 use crate::exit::{Ended, Exit, Failure};
 use crate::json::{PlanDocument, Style};
 use crate::progress::{Pools, Steps};
 use crate::render::register::{self as render, Held, Proved, Released};
 use crate::signals::Watch;
 use crate::typed::Change;
-use crate::{host, json, learned, notes};
+use crate::{estimate, host, json, learned, notes};
 
 /// Where simulated memory begins: an address that a real mapping of that size could have.
 const SIMULATED_BASE: u64 = 0x7e00_0000_0000;
@@ -47,6 +48,11 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         asked.host.nodes = None;
         asked.host.cgroup.clear();
     }
+    if command.time.estimate && memory == MemoryKind::None {
+        return Err(Failure::usage(
+            "--estimate: no memory is mapped that could take time; add --memory real",
+        ));
+    }
     if memory == MemoryKind::Real {
         only_node(&mut asked, command.nodes.node)?;
     } else if command.nodes.node.is_some() || command.nodes.interleave {
@@ -63,13 +69,12 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         Ok(plan) => plan,
         Err(refusal) if command.force => forced(*refusal)?,
         Err(refusal) => {
-            return refused(
-                "register",
-                style(command),
-                &command.what,
-                &asked,
-                &refusal,
-            );
+            if let (Some(node), Code::HugepageShort) = (command.nodes.node, refusal.code) {
+                remark(&format!(
+                    "--node {node}: only its own pages count, and only those that hugemr reserve --node {node} adds help"
+                ));
+            }
+            return refused("register", style(command), &command.what, &asked, &refusal);
         }
     };
     if memory == MemoryKind::Real {
@@ -91,11 +96,13 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
             "--prove: no kernel takes part in a simulated device; predicted is held against what arrived in the device",
         );
     }
+    let estimated = estimate::make(&command.time, &plan, &asked.opened, command.threads);
     let watch = Watch::start()?;
     let run = Run {
         command,
         asked: &asked,
         plan: &plan,
+        estimated,
         watch: &watch,
     };
     match memory {
@@ -123,11 +130,7 @@ fn can_be_mapped(plan: &Plan) -> Result<(), Failure> {
     let Some(page) = pages.find(|page| plan.pages != Pages::Thp && !fits(page)) else {
         return Ok(());
     };
-    let there: Vec<String> = base
-        .iter()
-        .chain(&huge)
-        .map(PageSize::to_string)
-        .collect();
+    let there: Vec<String> = base.iter().chain(&huge).map(PageSize::to_string).collect();
     Err(Failure {
         exit: Exit::No,
         ..Failure::usage(format_args!("this host maps no pages of {page}"))
@@ -196,6 +199,7 @@ struct Run<'a> {
     command: &'a RegisterCommand,
     asked: &'a Asked,
     plan: &'a Plan,
+    estimated: Option<Estimated>,
     watch: &'a Watch,
 }
 
@@ -219,7 +223,7 @@ impl Run<'_> {
         };
         let contiguous = self.command.layout == SimLayout::Contiguous;
         device::back(device, SIMULATED_BASE, &self.plan.segments, contiguous)?;
-        let steps = Steps::new(self.command.what.json, self.watch);
+        let steps = Steps::new(self.command.what.json, self.watch, self.plan.mapped);
         self.watch.comes_to(hugemr::Step::Register);
         let progress = |p: &hugemr_core::registrar::Progress| {
             steps.tell(hugemr::Event::Progress {
@@ -271,7 +275,7 @@ impl Run<'_> {
     /// Memory of this host.
     fn with_memory(&self) -> Ended {
         let pools = host::free_pages();
-        let steps = Steps::new(self.command.what.json, self.watch);
+        let steps = Steps::new(self.command.what.json, self.watch, self.plan.mapped);
         let tell = |event| steps.tell(event);
         let simulated = self.asked.opened.simulated();
         let back = |chunk: &Chunk, addr: u64, runs: &[PhysRun]| match simulated {
@@ -311,6 +315,7 @@ impl Run<'_> {
             let proved = self.prove(|backend| pool.verify(backend, &tell));
             let mut seen = self.seen(&held, proved);
             seen.reserved = reserved();
+            seen.estimated.clone_from(&self.estimated);
             let shown = pool.hold(&tell, || self.show(&seen));
             (held, seen, shown, Instant::now())
         });
@@ -351,7 +356,9 @@ impl Run<'_> {
             remark(&text);
         }
         if self.command.hold {
-            remark("held until a signal (SIGINT, SIGTERM, SIGHUP, ...); the MRs live in this process and nowhere else");
+            remark(
+                "held until a signal (SIGINT, SIGTERM, SIGHUP, ...); the MRs live in this process and nowhere else",
+            );
             let signal = self.watch.wait();
             remark(&format!("{signal}: releasing"));
         }
@@ -377,6 +384,10 @@ impl Run<'_> {
             json::write_as(style(self.command), &json::register(seen, Some(&released)))?;
         } else {
             say(&render::released(&released))?;
+        }
+        if self.command.what.strict && seen.page_proof().is_some_and(|proof| !proof.is_whole()) {
+            remark("the page size of not every MR is proved, and --strict takes that as no");
+            return Ok(Exit::No);
         }
         if self.command.what.strict && matches!(seen.proved, Proved::Impossible(_)) {
             remark("unproven, and --strict takes that as no");

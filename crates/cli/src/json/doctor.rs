@@ -6,7 +6,13 @@ use serde_json::{Value, json};
 
 use super::PlanDocument;
 
-pub(crate) fn doctor(report: &Report, device: &str, wish: Option<u64>, taken: &Taken, host: &Host) -> Value {
+pub(crate) fn doctor(
+    report: &Report,
+    device: &str,
+    wish: Option<u64>,
+    taken: &Taken,
+    host: &Host,
+) -> Value {
     let counts: serde_json::Map<String, Value> = Harm::ALL
         .iter()
         .map(|harm| (harm.name().to_owned(), report.count(*harm).into()))

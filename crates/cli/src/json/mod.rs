@@ -4,6 +4,7 @@
 
 mod diagnosis;
 mod doctor;
+mod estimate;
 mod facts;
 mod inspect;
 mod limits;
@@ -15,6 +16,7 @@ mod walk;
 
 pub(crate) use diagnosis::diagnosis;
 pub(crate) use doctor::doctor;
+pub(crate) use estimate::estimate;
 pub(crate) use facts::{facts, read as read_facts};
 pub(crate) use inspect::inspect;
 pub(crate) use limits::{probe, record};

@@ -8,6 +8,7 @@ use hugemr_core::quirk::Presence;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::estimate::Estimated;
 use crate::render::words;
 
 #[derive(Serialize)]
@@ -32,6 +33,9 @@ pub(crate) struct PlanDocument {
     quirks: Vec<Value>,
     alternatives: Vec<Value>,
     platform: Value,
+    /// Where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimate: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -113,6 +117,14 @@ impl PlanDocument {
                 .collect(),
             alternatives: plan.alternatives.iter().map(alternative).collect(),
             platform: platform(host),
+            estimate: None,
+        }
+    }
+
+    pub(crate) fn with_estimate(self, estimated: Option<&Estimated>) -> Self {
+        Self {
+            estimate: estimated.map(super::estimate),
+            ..self
         }
     }
 }

@@ -40,6 +40,7 @@ pub(crate) fn register(seen: &Seen, released: Option<&Released>) -> Value {
             "register": seen.report.as_ref().map_or(seen.took, |report| report.register).as_secs_f64(),
             "total": seen.took.as_secs_f64(),
         },
+        "estimate": seen.estimated.as_ref().map(super::estimate),
         "released": released.map(|released| json!({
             "mrs": released.mrs,
             "seconds": released.took.as_secs_f64(),

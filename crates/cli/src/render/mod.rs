@@ -2,6 +2,7 @@
 
 pub(crate) mod diagnosis;
 mod doctor;
+pub(crate) mod estimate;
 mod inspect;
 pub(crate) mod plan;
 pub(crate) mod probe;

@@ -13,6 +13,7 @@ use hugemr_core::size::{Bytes, Grouped, PageSize};
 use super::{diagnosis, table, words};
 use crate::commands::plan::Asked;
 use crate::device::{Arrived, Inside};
+use crate::estimate::Estimated;
 use crate::exit::Failure;
 use crate::progress::Pools;
 use crate::typed::quoted;
@@ -59,6 +60,8 @@ pub(crate) struct Seen {
     pub(crate) why_short: Option<String>,
     /// What was done to the pools for it, where that was asked for.
     pub(crate) reserved: Option<Pools>,
+    /// What was predicted before, where that was asked for.
+    pub(crate) estimated: Option<Estimated>,
     /// No MR is other than it should be.
     pub(crate) as_planned: bool,
     /// Entries at most, as planned, where it became more.
@@ -114,6 +117,7 @@ impl Seen {
             took: held.took,
             why_short: super::plan::why_short(plan),
             reserved: None,
+            estimated: None,
             as_planned,
             planned_entries: more.then_some(plan.entries.1),
         }
@@ -128,7 +132,14 @@ impl Seen {
 
 impl Row {
     fn length_arrived(&self) -> bool {
-        self.arrived.is_none_or(|a| a.wire_len == a.len)
+        self.wire_length()
+            .is_none_or(|(len, wire_len)| wire_len == len)
+    }
+
+    /// Bytes asked for, and bytes that the device has of them: as arrived, else as predicted.
+    fn wire_length(&self) -> Option<(u64, u64)> {
+        let arrived = self.arrived.map(|a| (a.len, a.wire_len));
+        arrived.or_else(|| Some((self.mr.chunk.len, self.predicted?.wire_len)))
     }
 
     fn as_predicted(&self) -> bool {
@@ -159,13 +170,20 @@ pub(crate) fn registered(seen: &Seen, all: bool) -> String {
         .iter()
         .filter(|row| !row.length_arrived())
         .collect();
-    if let Some(a) = cut.first().and_then(|row| row.arrived) {
+    if let Some((row, (len, wire_len))) =
+        cut.first().and_then(|row| Some((row, row.wire_length()?)))
+    {
+        let how = if row.arrived.is_some() {
+            "arrived"
+        } else {
+            "sent, as this driver does (predicted)"
+        };
         lines.push(format!(
-            "WRONG LENGTH: {} of {} MRs reached the device cut, though every call succeeded: {} asked for, {} arrived",
+            "WRONG LENGTH: {} of {} MRs reached the device cut, though every call succeeded: {} asked for, {} {how}",
             cut.len(),
             seen.rows.len(),
-            Bytes(a.len),
-            Bytes(a.wire_len)
+            Bytes(len),
+            Bytes(wire_len)
         ));
         lines.push(
             "  transfers beyond the length that arrived would fail; do not use these MRs"
@@ -189,6 +207,7 @@ pub(crate) fn registered(seen: &Seen, all: bool) -> String {
     lines.extend(seen.page_proof().map(super::prove::lines));
     lines.extend(proved(&seen.proved));
     lines.push(times(seen));
+    lines.extend(predicted(seen));
     lines.join("\n")
 }
 
@@ -302,6 +321,19 @@ fn times(seen: &Seen) -> String {
         ),
         None => format!("  time register {}", seconds(seen.took)),
     }
+}
+
+/// The prediction beside what happened.
+fn predicted(seen: &Seen) -> Option<String> {
+    let report = seen.report.as_ref()?;
+    let took = [
+        ("reserve", report.reserve),
+        ("populate", Some(report.populate)),
+        ("register", Some(report.register)),
+        ("together", Some(seen.took)),
+    ];
+    let estimated = seen.estimated.as_ref()?;
+    Some(super::estimate::compared(estimated, &took))
 }
 
 /// What is left after the release.
@@ -513,6 +545,7 @@ mod tests {
             took: Duration::from_secs(51),
             why_short: None,
             reserved: None,
+            estimated: None,
             as_planned: true,
             planned_entries: None,
         }

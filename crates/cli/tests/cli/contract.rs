@@ -60,9 +60,15 @@ fn bad_usage_names_what_is_wrong() {
         ("plan 1GiB --device sim:erdma --driver 1.5", "1.5.7"),
         ("plan 1GiB --device ./x.toml", "sim:./x.toml"),
         ("plan 1GiB --device=", "is empty"),
-        ("plan 1GiB --device sim:erdma --kernel 5.15.0-107-generic", "5.15.0"),
+        (
+            "plan 1GiB --device sim:erdma --kernel 5.15.0-107-generic",
+            "5.15.0",
+        ),
         ("register 1GiB --device sim:erdma --threads 0", "at least 1"),
-        ("register 1GiB --device sim:erdma --devices=-1", "no whole number"),
+        (
+            "register 1GiB --device sim:erdma --devices=-1",
+            "no whole number",
+        ),
         ("plan 1GiB --device sim:erdma --budget=-1", "LOW-HIGH"),
         ("inspect --pid abc", "no whole number"),
         ("diagnose --errno EWHAT", "EWHAT"),
@@ -131,7 +137,10 @@ fn a_way_out_can_be_typed() {
         run("register 64TiB --one-mr --device sim:verbs --pages 1GiB --verify --threads 2")
             .exits(1)
             .says("16 TiB - 4 KiB");
-    let (_, way) = refused.out.split_once("hugemr register ").expect("a way out");
+    let (_, way) = refused
+        .out
+        .split_once("hugemr register ")
+        .expect("a way out");
     let way = way.lines().next().expect("a line");
     assert_eq!(
         way,

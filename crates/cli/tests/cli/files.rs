@@ -26,7 +26,11 @@ fn ways(file: &str) -> Vec<Vec<String>> {
 /// With 256 MiB of address space for data, and 20 seconds.
 fn bounded(words: &[String]) -> Ran {
     let mut child = Command::new("sh")
-        .args(["-c", "ulimit -d 262144 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_hugemr")])
+        .args([
+            "-c",
+            "ulimit -d 262144 && exec \"$0\" \"$@\"",
+            env!("CARGO_BIN_EXE_hugemr"),
+        ])
         .args(words)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -52,11 +56,19 @@ fn what_is_no_regular_file_is_refused() {
     let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
     assert!(made.success());
     let pipe = pipe.to_str().expect("text");
-    for (file, kind) in [("/dev/zero", "a device"), (pipe, "a pipe"), ("/tmp", "a folder")] {
+    for (file, kind) in [
+        ("/dev/zero", "a device"),
+        (pipe, "a pipe"),
+        ("/tmp", "a folder"),
+    ] {
         for words in ways(file) {
             let ran = bounded(&words);
             // What was measured is a help: a plan goes on without it, and says so.
-            let code = if words.contains(&"--limits".to_owned()) { ran.code } else { 2 };
+            let code = if words.contains(&"--limits".to_owned()) {
+                ran.code
+            } else {
+                2
+            };
             let ran = ran.exits(code);
             assert!(ran.err.contains(kind), "{words:?}: {}", ran.err);
         }
@@ -85,7 +97,15 @@ fn arguments_that_are_no_text() {
         vec![b"plan", b"\xff"],
         vec![b"plan", b"1GiB", b"--device", b"sim:\xff"],
         vec![b"plan", b"1GiB", b"--device", b"sim:\xff", b"--json"],
-        vec![b"plan", b"1GiB", b"--json", b"--config", b"\xff", b"--device", b"sim:erdma"],
+        vec![
+            b"plan",
+            b"1GiB",
+            b"--json",
+            b"--config",
+            b"\xff",
+            b"--device",
+            b"sim:erdma",
+        ],
         vec![b"replay", b"\xff"],
         vec![b"diagnose", b"\xff"],
         vec![b"doctor", b"--facts", b"\xff"],
@@ -106,7 +126,11 @@ fn arguments_that_are_no_text() {
 fn no_escape_sequence_reaches_the_terminal() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("a.toml");
-    std::fs::write(&path, "base = \"ecs.r8a.32xlarge\"\nname = \"\\u001b[31mred\"\n").expect("a file");
+    std::fs::write(
+        &path,
+        "base = \"ecs.r8a.32xlarge\"\nname = \"\\u001b[31mred\"\n",
+    )
+    .expect("a file");
     let file = format!("sim:{}", path.display());
     for words in [
         vec!["plan", "1GiB", "--device", "sim:\x1b[31mred"],

@@ -21,7 +21,10 @@ fn documents(line: &str, out: &str) -> Vec<Value> {
 #[test]
 fn every_answer_of_every_command_is_json() {
     let facts = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors/cases.jsonl");
+    let cases = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/vectors/cases.jsonl"
+    );
     let own = std::process::id();
     let docs = include_str!("../../../../docs/json.md");
     let mut schemas = std::collections::BTreeSet::new();
@@ -97,18 +100,22 @@ fn every_answer_of_every_command_is_json() {
         }
     }
     for schema in schemas {
-        assert!(docs.contains(&format!("`{schema}`")), "docs/json.md lacks {schema}");
+        assert!(
+            docs.contains(&format!("`{schema}`")),
+            "docs/json.md lacks {schema}"
+        );
     }
 }
 
 /// Held and released are two documents, one a line, with the same keys.
 #[test]
 fn a_held_registration_is_two_lines() {
-    let mut child = crate::common::hugemr(&format!("register 1GiB --device {ARTICLE} --hold --json"))
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .expect("the command starts");
+    let mut child =
+        crate::common::hugemr(&format!("register 1GiB --device {ARTICLE} --hold --json"))
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("the command starts");
     let mut out = std::io::BufReader::new(child.stdout.take().expect("a pipe"));
     let mut line = String::new();
     let mut next = |line: &mut String| {
@@ -152,14 +159,18 @@ fn a_kernel_without_large_pages_is_the_cause() {
     let first = &ran.json()["diagnosis"]["causes"][0];
     assert_eq!(first["cause"], "small_pages", "{first}");
     assert_eq!(first["standing"], "likely");
-    assert!(first["fix"].as_str().is_some_and(|fix| fix.contains("5.2")), "{first}");
+    assert!(
+        first["fix"].as_str().is_some_and(|fix| fix.contains("5.2")),
+        "{first}"
+    );
 }
 
 /// Kernel memory of the same runs as of the same entries: at worst each page of THP is one of both.
 #[test]
 fn thp_at_worst_costs_what_small_pages_cost() {
     let memory = |pages: &str| {
-        let line = format!("plan 896GiB --device {ARTICLE} --budget 999999999 --pages {pages} --json");
+        let line =
+            format!("plan 896GiB --device {ARTICLE} --budget 999999999 --pages {pages} --json");
         run(&line).exits(0).json()["kernel_memory"].as_u64()
     };
     assert!(memory("thp").is_some());

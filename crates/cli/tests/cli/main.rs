@@ -2,6 +2,7 @@
 
 mod common;
 mod contract;
+mod estimate;
 mod files;
 mod json;
 mod main_job;

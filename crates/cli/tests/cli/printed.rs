@@ -30,15 +30,24 @@ fn commands(text: &str) -> Vec<String> {
     for line in text.lines() {
         for (at, _) in line.match_indices("hugemr ") {
             let rest = &line[at..];
-            if !verbs.iter().any(|verb| rest["hugemr ".len()..].starts_with(verb)) {
+            if !verbs
+                .iter()
+                .any(|verb| rest["hugemr ".len()..].starts_with(verb))
+            {
                 continue;
             }
             let inside = line[..at].ends_with('(');
             let end = rest.find("    ").unwrap_or(rest.len());
-            let end = if inside { rest[..end].find(')').unwrap_or(end) } else { end };
+            let end = if inside {
+                rest[..end].find(')').unwrap_or(end)
+            } else {
+                end
+            };
             let command = rest[..end].trim_end();
             let open = |word: &str| word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase());
-            if command.split(' ').any(open) || !command["hugemr ".len()..].contains(|c: char| c.is_ascii_digit()) {
+            if command.split(' ').any(open)
+                || !command["hugemr ".len()..].contains(|c: char| c.is_ascii_digit())
+            {
                 continue;
             }
             found.push(command.to_owned());
@@ -71,19 +80,46 @@ fn check(line: &str) -> Result<usize, String> {
 #[test]
 fn each_case_that_was_wrong() {
     for (line, least) in [
-        (format!("plan 64GiB --chunk 64GiB --kernel 6.12.31 --driver 1.5.7 --device {ARTICLE}"), 1),
+        (
+            format!("plan 64GiB --chunk 64GiB --kernel 6.12.31 --driver 1.5.7 --device {ARTICLE}"),
+            1,
+        ),
         (format!("plan 2MiB --pages 2MiB --device {ARTICLE}"), 1),
-        (format!("plan 896GiB --memlock 896GiB --device {ARTICLE}"), 1),
+        (
+            format!("plan 896GiB --memlock 896GiB --device {ARTICLE}"),
+            1,
+        ),
         (format!("plan 14 --max-mr 14 --device {ARTICLE}"), 1),
-        (format!("plan 128GiB --memlock 128GiB --pages 4KiB --device {ARTICLE}"), 1),
-        (format!("register 896GiB --pages 4KiB --layout contiguous --threads 2 --access remote-read --verify --device {ARTICLE}"), 1),
+        (
+            format!("plan 128GiB --memlock 128GiB --pages 4KiB --device {ARTICLE}"),
+            1,
+        ),
+        (
+            format!(
+                "register 896GiB --pages 4KiB --layout contiguous --threads 2 --access remote-read --verify --device {ARTICLE}"
+            ),
+            1,
+        ),
         (format!("plan 896GiB --one-mr --device {ARTICLE}"), 1),
         (format!("plan 896GiB --chunk 3MiB --device {ARTICLE}"), 1),
         (format!("plan 1PiB --pages 1GiB --device {ARTICLE}"), 1),
-        (format!("register 64GiB --pages 4KiB --budget 1000 --force --device {ARTICLE}"), 0),
-        ("register 64TiB --one-mr --device sim:verbs --pages 1GiB --verify --threads 2".to_owned(), 1),
-        (format!("plan 896GiB --pds 2 --devices 3 --device {ARTICLE}"), 0),
-        (format!("plan 896GiB --budget unknown --strict --device {ARTICLE}"), 0),
+        (
+            format!("register 64GiB --pages 4KiB --budget 1000 --force --device {ARTICLE}"),
+            0,
+        ),
+        (
+            "register 64TiB --one-mr --device sim:verbs --pages 1GiB --verify --threads 2"
+                .to_owned(),
+            1,
+        ),
+        (
+            format!("plan 896GiB --pds 2 --devices 3 --device {ARTICLE}"),
+            0,
+        ),
+        (
+            format!("plan 896GiB --budget unknown --strict --device {ARTICLE}"),
+            0,
+        ),
         (format!("plan 10GiB 20GiB --one-mr --device {ARTICLE}"), 1),
     ] {
         match check(&line) {
@@ -96,7 +132,10 @@ fn each_case_that_was_wrong() {
 /// The same of the diagnosis of a registration that failed: the command has the device.
 #[test]
 fn the_fix_of_a_diagnosis_can_be_typed() {
-    let ran = run(&format!("register 896GiB --device {ARTICLE} --pages 4KiB --force")).exits(3);
+    let ran = run(&format!(
+        "register 896GiB --device {ARTICLE} --pages 4KiB --force"
+    ))
+    .exits(3);
     let list = commands(&ran.err);
     assert_eq!(list.len(), 1, "{}", ran.err);
     typed(&list[0]).exits(0);
@@ -112,7 +151,9 @@ fn a_device_file_with_a_blank_in_its_name() {
     for words in [
         vec!["plan", "1GiB", "--device", &device],
         vec!["plan", "896GiB", "--pages", "4KiB", "--device", &device],
-        vec!["register", "896GiB", "--pages", "4KiB", "--force", "--device", &device],
+        vec![
+            "register", "896GiB", "--pages", "4KiB", "--force", "--device", &device,
+        ],
     ] {
         let ran: Ran = Command::new(env!("CARGO_BIN_EXE_hugemr"))
             .args(&words)
@@ -140,8 +181,10 @@ fn flags() -> impl Strategy<Value = Vec<String>> {
     let flag = prop_oneof![
         prop::sample::select(vec!["2MiB", "1GiB", "4KiB", "thp", "mixed", "auto"])
             .prop_map(|pages| format!("--pages {pages}")),
-        prop::sample::select(vec!["3MiB", "2GiB", "64GiB", "4GiB", "1GiB", "128GiB", "5000"])
-            .prop_map(|chunk| format!("--chunk {chunk}")),
+        prop::sample::select(vec![
+            "3MiB", "2GiB", "64GiB", "4GiB", "1GiB", "128GiB", "5000"
+        ])
+        .prop_map(|chunk| format!("--chunk {chunk}")),
         prop::sample::select(vec!["1MiB", "3MiB", "100000"]).prop_map(|b| format!("--block {b}")),
         Just("--one-mr".to_owned()),
         Just("--strict".to_owned()),

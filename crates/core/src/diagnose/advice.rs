@@ -186,7 +186,8 @@ fn larger_pages(e: &Evidence, numbers: Option<&Arithmetic>) -> String {
         return fix;
     }
     if e.is_huge() == Some(true) {
-        return "the memory has huge pages, and the MR did not get them: see small_pages".to_owned();
+        return "the memory has huge pages, and the MR did not get them: see small_pages"
+            .to_owned();
     }
     let text = "map the memory on 2 MiB huge pages";
     let device = device_flag(e);

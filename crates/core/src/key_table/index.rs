@@ -1,7 +1,8 @@
 //! Where an offset lies, in a few nanoseconds.
 //!
 //! Most tables are made of equal chunks without a gap: then the number of the MR is a shift, or a multiplication by
-//! the reciprocal of the chunk, and one load fetches the keys (8 bytes an MR). Other tables have [`Buckets`] (24 bytes
+//! the reciprocal of the chunk, and one load fetches the keys (8 bytes an MR). Two comparisons are all checks there are: that
+//! the table has that chunk, and that the range ends in it. Other tables have [`Buckets`] (24 bytes
 //! an MR and at most 16 for the buckets). Binary searches of any kind were measured to be slower than both, and than
 //! the page table of UCX.
 
@@ -16,7 +17,7 @@ pub(super) struct MrKeys<L> {
     pub(super) rkey: Rkey,
 }
 
-/// The three ways. Offsets are from the first byte of the table, and at most its `reach`.
+/// The three ways.
 pub(super) enum Index<L> {
     /// Equal chunks of a power of two.
     Shift { chunks: Equal<L>, shift: u32 },
@@ -26,36 +27,36 @@ pub(super) enum Index<L> {
     Buckets(Buckets<L>),
 }
 
-/// Equal chunks without a gap; the first and the last may be shorter.
+/// Equal chunks without a gap; the first and the last may be shorter, and stand apart: whole chunks need no other check than
+/// that there is such a chunk and that it is long enough.
 pub(super) struct Equal<L> {
-    /// What is lacking in the first chunk: the borders lie at multiples of `chunk`, less `skew`.
-    skew: u64,
+    /// Address of the first whole chunk.
+    origin: u64,
+    /// The same from the first byte of the table: the length of a shorter first chunk, or 0.
+    lead: u64,
     chunk: u64,
-    keys: Box<[MrKeys<L>]>,
+    first: Option<MrKeys<L>>,
+    /// At least one.
+    whole: Box<[MrKeys<L>]>,
+    last: Option<MrKeys<L>>,
 }
 
 impl<L: Copy> Index<L> {
     /// `entries` are valid; `reach` is the offset of their last byte.
     pub(super) fn new(entries: Vec<Entry<L>>, reach: u64, contiguous: bool) -> Self {
         let equal = contiguous.then(|| equal(&entries)).flatten();
-        // Offset + skew may overflow only where the table spans nearly all addresses.
-        let equal = equal.filter(|(_, skew)| reach.checked_add(*skew).is_some());
-        let Some((chunk, skew)) = equal else {
+        let Some(chunk) = equal else {
             return Self::Buckets(Buckets::new(entries, reach));
         };
-        let by = Reciprocal::new(chunk, reach + skew);
+        let lead = match entries.first() {
+            Some(first) if first.len < chunk => first.len,
+            _ => 0,
+        };
+        let by = Reciprocal::new(chunk, reach - lead);
         if by.is_none() && !chunk.is_power_of_two() {
             return Self::Buckets(Buckets::new(entries, reach));
         }
-        let keys = entries.into_iter().map(|entry| MrKeys {
-            lkey: entry.lkey,
-            rkey: entry.rkey,
-        });
-        let chunks = Equal {
-            skew,
-            chunk,
-            keys: keys.collect(),
-        };
+        let chunks = Equal::new(&entries, chunk, lead);
         match by {
             Some(by) => Self::Stride { chunks, by },
             None => Self::Shift {
@@ -65,25 +66,37 @@ impl<L: Copy> Index<L> {
         }
     }
 
-    /// The keys of the MR that holds `offset` and the `more` bytes behind it; both together are at most `reach`.
+    /// The keys of the MR that holds `addr` and the `more` bytes behind it, in a table that begins at `base` and whose
+    /// last byte has the offset `reach`. Chunks that are shorter than the others are not looked for: see
+    /// [`at_edge`](Self::at_edge).
     #[inline(always)]
-    pub(super) fn find(&self, offset: u64, more: u64) -> Option<super::Key<L>> {
+    pub(super) fn find(
+        &self,
+        addr: u64,
+        more: u64,
+        base: u64,
+        reach: u64,
+    ) -> Option<super::Key<L>> {
         match self {
             Self::Shift { chunks, shift } => {
-                let at = offset + chunks.skew;
-                let number = at >> shift;
-                (number == (at + more) >> shift).then_some(())?;
-                chunks.key(number)
+                // An address before the origin wraps, and becomes a number that no chunk has.
+                let at = addr.wrapping_sub(chunks.origin);
+                chunks.key(at >> shift, !at & (chunks.chunk - 1), more)
             }
             Self::Stride { chunks, by } => {
-                let at = offset + chunks.skew;
+                let at = addr.wrapping_sub(chunks.origin);
+                // Beyond the largest dividend the number may be too high, and never too low.
                 let number = by.divide(at);
-                // As far into the chunk as `at`, and the chunk must have `more` bytes behind it.
-                let rest = chunks.chunk - 1 - (at - number * chunks.chunk);
-                (more <= rest).then_some(())?;
-                chunks.key(number)
+                let behind = number
+                    .wrapping_mul(chunks.chunk)
+                    .wrapping_add(chunks.chunk - 1);
+                chunks.key(number, behind.wrapping_sub(at), more)
             }
             Self::Buckets(buckets) => {
+                let offset = addr.wrapping_sub(base);
+                if offset > reach || more > reach - offset {
+                    return None;
+                }
                 let (index, mr) = buckets.at_or_after(offset)?;
                 (mr.from <= offset && more <= mr.to - offset).then_some(super::Key {
                     lkey: mr.keys.lkey,
@@ -94,18 +107,35 @@ impl<L: Copy> Index<L> {
         }
     }
 
+    /// As `find`, of the first and the last chunk too; `offset` and `more` together are at most `reach`.
+    pub(super) fn at_edge(&self, offset: u64, more: u64, reach: u64) -> Option<super::Key<L>> {
+        let index = self.at_or_after(offset);
+        let (from, to, keys) = self.mr(index, reach)?;
+        (from <= offset && more <= to - offset).then_some(super::Key {
+            lkey: keys.lkey,
+            rkey: keys.rkey,
+            index,
+        })
+    }
+
     /// Number of the first MR that ends at `offset` or behind it.
     pub(super) fn at_or_after(&self, offset: u64) -> usize {
-        let number = match self {
-            Self::Shift { chunks, shift } => (offset + chunks.skew) >> shift,
-            Self::Stride { chunks, by } => by.divide(offset + chunks.skew),
+        let (chunks, number) = match self {
+            Self::Shift { chunks, shift } => {
+                (chunks, chunks.past_origin(offset).map(|at| at >> shift))
+            }
+            Self::Stride { chunks, by } => {
+                (chunks, chunks.past_origin(offset).map(|at| by.divide(at)))
+            }
             Self::Buckets(buckets) => {
                 return buckets
                     .at_or_after(offset)
                     .map_or(buckets.mrs().len(), |(index, _)| index);
             }
         };
-        usize::try_from(number).unwrap_or(usize::MAX)
+        number.map_or(0, |number| {
+            usize::try_from(number).map_or(usize::MAX, |number| number + chunks.before())
+        })
     }
 
     /// First and last offset of an MR, and its keys.
@@ -113,7 +143,7 @@ impl<L: Copy> Index<L> {
     pub(super) fn mr(&self, index: usize, reach: u64) -> Option<(u64, u64, MrKeys<L>)> {
         match self {
             Self::Shift { chunks, .. } | Self::Stride { chunks, .. } => {
-                let keys = *chunks.keys.get(index)?;
+                let keys = chunks.keys(index)?;
                 let (from, to) = chunks.bounds(index, reach);
                 Some((from, to, keys))
             }
@@ -128,88 +158,142 @@ impl<L: Copy> Index<L> {
 impl<L> Index<L> {
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Shift { chunks, .. } | Self::Stride { chunks, .. } => chunks.keys.len(),
+            Self::Shift { chunks, .. } | Self::Stride { chunks, .. } => chunks.count(),
             Self::Buckets(buckets) => buckets.mrs().len(),
         }
     }
 }
 
-/// The chunk and what lacks in the first one, where the entries (which touch each other) are equal.
-fn equal<L>(entries: &[Entry<L>]) -> Option<(u64, u64)> {
+/// The length of the chunks, where the entries (which touch each other) are equal.
+fn equal<L>(entries: &[Entry<L>]) -> Option<u64> {
     let (first, rest) = entries.split_first()?;
     let Some((last, inner)) = rest.split_last() else {
-        return Some((first.len, 0));
+        return Some(first.len);
     };
     let chunk = match inner.first() {
         Some(one) => one.len,
         None => first.len.max(last.len),
     };
     let fits = first.len <= chunk && last.len <= chunk && inner.iter().all(|mr| mr.len == chunk);
-    fits.then(|| (chunk, chunk - first.len))
+    fits.then_some(chunk)
 }
 
 impl<L: Copy> Equal<L> {
-    #[inline]
-    fn key(&self, number: u64) -> Option<super::Key<L>> {
+    /// `entries` are equal chunks; `lead` is the length of the first one if that is shorter, else 0.
+    fn new(entries: &[Entry<L>], chunk: u64, lead: u64) -> Self {
+        let keys = |entry: &Entry<L>| MrKeys {
+            lkey: entry.lkey,
+            rkey: entry.rkey,
+        };
+        let whole: Box<[MrKeys<L>]> = entries
+            .iter()
+            .filter(|entry| entry.len == chunk)
+            .map(keys)
+            .collect();
+        let shorter = |entry: Option<&Entry<L>>| entry.filter(|e| e.len < chunk).map(keys);
+        let first = shorter(entries.first());
+        let before = usize::from(first.is_some());
+        // One entry alone is whole.
+        let last = shorter(entries.get(before..).and_then(<[_]>::last));
+        let base = entries.first().map_or(0, |entry| entry.addr);
+        Self {
+            origin: base.wrapping_add(lead),
+            lead,
+            chunk,
+            first,
+            whole,
+            last,
+        }
+    }
+
+    /// The keys of a whole chunk that has `behind` bytes behind the address, of which `more` are wanted.
+    #[inline(always)]
+    fn key(&self, number: u64, behind: u64, more: u64) -> Option<super::Key<L>> {
         let index = usize::try_from(number).ok()?;
-        let keys = self.keys.get(index)?;
-        Some(super::Key {
+        let keys = self.whole.get(index)?;
+        (more <= behind).then_some(super::Key {
             lkey: keys.lkey,
             rkey: keys.rkey,
-            index,
+            index: index + self.before(),
         })
     }
 
-    /// First and last offset of the `index`-th chunk. `reach + skew` is at most 2^64 - 1, which makes saturation
-    /// harmless: it is cut at `reach`.
+    /// Keys of any chunk.
+    #[inline]
+    fn keys(&self, index: usize) -> Option<MrKeys<L>> {
+        let whole = match index.checked_sub(self.before()) {
+            Some(whole) => whole,
+            None => return self.first,
+        };
+        match self.whole.get(whole) {
+            Some(keys) => Some(*keys),
+            None => self.last.filter(|_| whole == self.whole.len()),
+        }
+    }
+
+    /// First and last offset of the `index`-th chunk.
     #[inline]
     fn bounds(&self, index: usize, reach: u64) -> (u64, u64) {
-        let border = (index as u64).saturating_mul(self.chunk);
-        let to = border.saturating_add(self.chunk - 1) - self.skew;
-        (border.saturating_sub(self.skew), to.min(reach))
+        let Some(whole) = index.checked_sub(self.before()) else {
+            return (0, self.lead - 1);
+        };
+        // Saturation is harmless: the last chunk ends at `reach`.
+        let from = (whole as u64)
+            .saturating_mul(self.chunk)
+            .saturating_add(self.lead);
+        (from, from.saturating_add(self.chunk - 1).min(reach))
+    }
+}
+
+impl<L> Equal<L> {
+    /// Chunks before the whole ones.
+    #[inline(always)]
+    fn before(&self) -> usize {
+        usize::from(self.first.is_some())
+    }
+
+    /// Distance from the first whole chunk; `None` in the shorter one before it.
+    fn past_origin(&self, offset: u64) -> Option<u64> {
+        offset.checked_sub(self.lead)
+    }
+
+    fn count(&self) -> usize {
+        self.before() + self.whole.len() + usize::from(self.last.is_some())
     }
 }
 
 /// Division by a constant as a multiplication, exact for every dividend up to the largest one it was made for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reciprocal {
-    /// Twos in the divisor, shifted out of both sides first.
-    twos: u32,
-    /// `ceil(2^(64 + shift) / odd)`, where `odd` is the divisor without its twos.
+    /// `ceil(2^(64 + shift) / divisor)`.
     factor: u64,
-    /// `floor(log2(odd))`.
+    /// `floor(log2(divisor))`.
     shift: u32,
 }
 
 impl Reciprocal {
     /// `None` for 0, for a power of two (shift instead), or where a dividend up to `largest` would come out wrong.
     ///
-    /// With `x` the dividend without the divisor's twos, and `error = factor * odd - 2^(64 + shift)`, which is less
-    /// than `odd`: `x * factor / 2^(64 + shift) = x / odd + x * error / (odd * 2^(64 + shift))`. The fraction of
-    /// `x / odd` is at most `(odd - 1) / odd`, so the floor is exact while `x * error < 2^(64 + shift)`.
+    /// With `error = factor * divisor - 2^(64 + shift)`, which is less than `divisor`:
+    /// `x * factor / 2^(64 + shift) = x / divisor + x * error / (divisor * 2^(64 + shift))`. The fraction of `x / divisor` is
+    /// at most `(divisor - 1) / divisor`, so the floor is exact while `x * error < 2^(64 + shift)`: at least up to 2^63, since
+    /// the divisor is below `2^(shift + 1)`. Beyond, it may be too high; it is never too low.
     pub(super) fn new(divisor: u64, largest: u64) -> Option<Self> {
         if divisor == 0 || divisor.is_power_of_two() {
             return None;
         }
-        let twos = divisor.trailing_zeros();
-        let odd = divisor >> twos;
-        let shift = odd.ilog2();
+        let shift = divisor.ilog2();
         let power = 1u128 << (64 + shift);
-        let factor = power.div_ceil(u128::from(odd));
-        let error = factor * u128::from(odd) - power;
-        let exact = u128::from(largest >> twos) * error < power;
+        let factor = power.div_ceil(u128::from(divisor));
+        let error = factor * u128::from(divisor) - power;
+        let exact = u128::from(largest) * error < power;
         let factor = u64::try_from(factor).ok()?;
-        exact.then_some(Self {
-            twos,
-            factor,
-            shift,
-        })
+        exact.then_some(Self { factor, shift })
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn divide(self, dividend: u64) -> u64 {
-        let x = u128::from(dividend >> self.twos);
-        let high = (x * u128::from(self.factor)) >> 64;
+        let high = (u128::from(dividend) * u128::from(self.factor)) >> 64;
         let high = high as u64;
         high >> self.shift
     }
@@ -249,9 +333,13 @@ mod tests {
         assert!(buckets(&[(0, 8), (8, 9), (17, 8), (25, 8)], true));
         assert!(buckets(&[(0, 9), (9, 8), (17, 8)], true));
         assert!(buckets(&[(0, 8), (16, 8)], false));
-        // Offset and skew together would overflow.
-        assert!(buckets(&[(0, 1), (1, u64::MAX)], true));
+        assert!(stride(&[(0, 1), (1, u64::MAX)]));
+        // Such a dividend would come out wrong.
+        assert!(buckets(&[(0, WRONG), (WRONG, WRONG)], true));
     }
+
+    /// A length of which two exceed what its reciprocal divides exactly.
+    const WRONG: u64 = (1 << 63) - 1;
 
     /// Largest dividend at which the formula promises to be exact, for a divisor.
     fn largest(divisor: u64) -> u64 {
@@ -302,6 +390,7 @@ mod tests {
             let last = top - top % divisor;
             let before = last.saturating_sub(1);
             prop_assert_eq!(by.divide(before), before / divisor);
+            prop_assert!(by.divide(u64::MAX) >= u64::MAX / divisor);
         }
     }
 

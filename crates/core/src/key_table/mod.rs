@@ -156,16 +156,13 @@ impl<L: Copy> KeyTable<L> {
     #[inline(always)]
     pub fn lookup(&self, addr: u64, len: u64) -> Result<Key<L>, LookupError> {
         let table = &*self.inner;
-        let offset = addr.wrapping_sub(table.base);
-        // For len 0 this is 2^64 - 1: no MR is that long, so it ends in `explain` like every other miss.
+        // For len 0 this is 2^64 - 1: no MR has so many bytes behind an address in it, so it ends in `explain` like every
+        // other miss.
         let more = len.wrapping_sub(1);
-        if offset <= table.reach
-            && more <= table.reach - offset
-            && let Some(key) = table.index.find(offset, more)
-        {
-            return Ok(key);
+        match table.index.find(addr, more, table.base, table.reach) {
+            Some(key) => Ok(key),
+            None => table.find_at_edge(addr, len),
         }
-        Err(table.explain(addr, len))
     }
 
     /// The parts of `[addr, addr + len)`, one for each MR, in order. The whole range is checked first, and neither
@@ -223,6 +220,21 @@ impl<L: Copy> KeyTable<L> {
 }
 
 impl<L: Copy> Inner<L> {
+    /// A chunk that is shorter than the others; else why there is no single MR.
+    #[cold]
+    #[inline(never)]
+    fn find_at_edge(&self, addr: u64, len: u64) -> Result<Key<L>, LookupError> {
+        let offset = addr.wrapping_sub(self.base);
+        let more = len.wrapping_sub(1);
+        if offset <= self.reach
+            && more <= self.reach - offset
+            && let Some(key) = self.index.at_edge(offset, more, self.reach)
+        {
+            return Ok(key);
+        }
+        Err(self.explain(addr, len))
+    }
+
     /// Why `lookup` found no single MR.
     #[cold]
     #[inline(never)]

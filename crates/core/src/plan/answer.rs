@@ -394,7 +394,10 @@ pub(super) fn shortage(check: &Check) -> String {
                 Bytes(have)
             )
         }
-        Resource::MrCount => format!("needs {n} {}, the device has {h}", plural(need, "MR", "MRs")),
+        Resource::MrCount => format!(
+            "needs {n} {}, the device has {h}",
+            plural(need, "MR", "MRs")
+        ),
         Resource::Entries => {
             format!(
                 "needs {n} MTT {}, the device has {h} ({})",

@@ -132,7 +132,10 @@ fn refuse(
     let code = plan.verdict.refused().unwrap_or(Code::TooLong);
     let max_fit = max_fit(request, plan.pages, device, host);
     let ways = ways_out(request, device, host, &plan, max_fit);
-    let no_pool = plan.huge_pages.iter().find(|(page, _)| !host.may_have_pool(*page));
+    let no_pool = plan
+        .huge_pages
+        .iter()
+        .find(|(page, _)| !host.may_have_pool(*page));
     Refusal {
         code,
         text: match no_pool {

@@ -1,0 +1,328 @@
+//! From an address to keys.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::{Result, anyhow};
+use hugemr_benches::Random;
+use hugemr_core::backend::{Lkey, Rkey};
+use hugemr_core::key_table::{Entry, KeyTable};
+use hugemr_core::size::MIB;
+use rangemap::RangeMap;
+
+use crate::bench::Bench;
+use crate::report::{Section, Target};
+use crate::sample::{Measured, Way, alternate};
+use crate::stats::Spread;
+use crate::ucx::PageTable;
+
+const BASE: u64 = 0x7e00_0000_0000;
+/// Bytes that are looked up.
+const LEN: u64 = 64;
+const COUNTS: [u64; 3] = [14, 448, 10_000];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    PowerOfTwo,
+    Equal,
+    Irregular,
+}
+
+impl Shape {
+    const ALL: [Self; 3] = [Self::PowerOfTwo, Self::Equal, Self::Irregular];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::PowerOfTwo => "equal, 64 MiB",
+            Self::Equal => "equal, 66 MiB",
+            Self::Irregular => "irregular",
+        }
+    }
+
+    fn mrs(self, n: u64) -> Vec<(u64, u64)> {
+        let mut random = Random(11);
+        let mut at = BASE;
+        let mut next = || {
+            let (gap, len) = match self {
+                Self::PowerOfTwo => (0, 64 * MIB),
+                Self::Equal => (0, 66 * MIB),
+                Self::Irregular => (random.below(3) * 2 * MIB, (1 + random.below(64)) * 2 * MIB),
+            };
+            let start = at + gap;
+            at = start + len;
+            (start, len)
+        };
+        (0..n).map(|_| next()).collect()
+    }
+}
+
+/// Whether a look-up waits for the one before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Chain {
+    Independent,
+    Dependent,
+}
+
+impl Chain {
+    fn name(self, who: &str) -> String {
+        match self {
+            Self::Independent => who.to_owned(),
+            Self::Dependent => format!("{who}, dependent"),
+        }
+    }
+}
+
+/// The key of the MR that holds `[at, at + LEN)`; `NONE` where there is none. All of them are made part of the loop, as a
+/// user's compiler would on a hot path.
+trait Find: Copy {
+    fn find(self, at: u64) -> u32;
+}
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Ours<'a>(&'a KeyTable);
+
+impl Find for Ours<'_> {
+    #[inline(always)]
+    fn find(self, at: u64) -> u32 {
+        self.0.lookup(at, LEN).map_or(NONE, |key| key.rkey.0)
+    }
+}
+
+/// By start: end (exclusive) and key.
+#[derive(Clone, Copy)]
+struct Tree<'a>(&'a BTreeMap<u64, (u64, u32)>);
+
+impl Find for Tree<'_> {
+    #[inline(always)]
+    fn find(self, at: u64) -> u32 {
+        let found = self.0.range(..=at).next_back();
+        let hit = found.filter(|(_, (end, _))| at + LEN <= *end);
+        hit.map_or(NONE, |(_, (_, key))| *key)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Ranges<'a>(&'a RangeMap<u64, u32>);
+
+impl Find for Ranges<'_> {
+    #[inline(always)]
+    fn find(self, at: u64) -> u32 {
+        let found = self.0.get_key_value(&at);
+        let hit = found.filter(|(range, _)| at + LEN <= range.end);
+        hit.map_or(NONE, |(_, key)| *key)
+    }
+}
+
+/// Start, end (exclusive), key.
+#[derive(Clone, Copy)]
+struct Sorted<'a>(&'a [(u64, u64, u32)]);
+
+impl Find for Sorted<'_> {
+    #[inline(always)]
+    fn find(self, at: u64) -> u32 {
+        let behind = self.0.partition_point(|mr| mr.0 <= at);
+        let found = behind.checked_sub(1).and_then(|i| self.0.get(i));
+        let hit = found.filter(|mr| at + LEN <= mr.1);
+        hit.map_or(NONE, |mr| mr.2)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Ucx<'a>(&'a PageTable);
+
+impl Find for Ucx<'_> {
+    #[inline(always)]
+    fn find(self, at: u64) -> u32 {
+        self.0.key(at, LEN).unwrap_or(NONE)
+    }
+}
+
+const OURS: &str = "KeyTable";
+const TREE: &str = "BTreeMap";
+const RANGE: &str = "rangemap";
+const SORTED: &str = "sorted Vec";
+const UCX: &str = "UCX ucs_pgtable_lookup";
+
+pub(crate) fn run(bench: &Bench) -> Result<Section> {
+    let queries = bench.pick(1 << 20, 1 << 17);
+    let mut section = Section::new(
+        "Look-up",
+        format!(
+            "{queries} random hits of {LEN} bytes in tables of n MRs. \"Dependent\": each address is known only when the look-up before \
+             it is done. \"Irregular\": lengths of 1 to 64 and gaps of 0 to 2 units of 2 MiB. UCX is called through its library, as \
+             its users do, without the lock of its registration cache."
+        ),
+    );
+    for shape in Shape::ALL {
+        for n in COUNTS {
+            one(bench, &mut section, shape, n, queries)?;
+        }
+    }
+    Ok(section)
+}
+
+fn one(bench: &Bench, section: &mut Section, shape: Shape, n: u64, queries: usize) -> Result<()> {
+    let mrs = shape.mrs(n);
+    let mut random = Random(13);
+    let queries: Vec<u64> = (0..queries)
+        .map(|_| {
+            let which = usize::try_from(random.below(n)).expect("below the number of MRs");
+            let (start, len) = mrs[which];
+            start + random.below(len - LEN)
+        })
+        .collect();
+    let numbered = || mrs.iter().copied().zip(0u32..);
+    let keys = KeyTable::new(numbered().map(|((addr, len), key)| Entry {
+        addr,
+        len,
+        lkey: Lkey(key),
+        rkey: Rkey(key),
+    }))?;
+    let tree: BTreeMap<u64, (u64, u32)> = numbered()
+        .map(|((start, len), key)| (start, (start + len, key)))
+        .collect();
+    let mut range = RangeMap::new();
+    for ((start, len), key) in numbered() {
+        range.insert(start..start + len, key);
+    }
+    let sorted: Vec<(u64, u64, u32)> = numbered()
+        .map(|((start, len), key)| (start, start + len, key))
+        .collect();
+    let ucx = PageTable::new(&mrs);
+    let sum = independent(&queries, &Ours(&keys));
+    let mut ways = Vec::new();
+    pair(&mut ways, OURS, &queries, sum, Ours(&keys));
+    pair(&mut ways, TREE, &queries, sum, Tree(&tree));
+    pair(&mut ways, RANGE, &queries, sum, Ranges(&range));
+    pair(&mut ways, SORTED, &queries, sum, Sorted(&sorted));
+    if let Ok(ucx) = &ucx {
+        pair(&mut ways, UCX, &queries, sum, Ucx(ucx));
+    }
+    let measured = alternate(&bench.effort(9), ways)?;
+    let asked = Asked {
+        shape,
+        n,
+        queries: queries.len(),
+        measured: &measured,
+    };
+    asked.judge(section, ucx.as_ref().err());
+    for name in measured.names() {
+        let ns = asked.ns(name);
+        section.figure(format!("{} {name}", asked.name()), format!("{ns} ns"));
+    }
+    Ok(())
+}
+
+/// Adds both chains of one way. What is found is checked against the sum of all keys.
+fn pair<'a>(
+    ways: &mut Vec<Way<'a>>,
+    who: &str,
+    queries: &'a [u64],
+    sum: u64,
+    find: impl Find + 'a,
+) {
+    let checked = move |start: Instant, got: u64| {
+        let took = start.elapsed();
+        if got == sum {
+            Ok(took)
+        } else {
+            Err(anyhow!("keys sum up to {got}, and should to {sum}"))
+        }
+    };
+    ways.push(Way::new(Chain::Independent.name(who), move || {
+        let start = Instant::now();
+        checked(start, independent(queries, &find))
+    }));
+    ways.push(Way::new(Chain::Dependent.name(who), move || {
+        let start = Instant::now();
+        checked(start, dependent(queries, &find))
+    }));
+}
+
+#[inline(never)]
+fn independent(queries: &[u64], table: &impl Find) -> u64 {
+    let keys = queries.iter().map(|at| table.find(*at));
+    keys.map(u64::from).sum()
+}
+
+/// The compiler does not know that `nothing` is 0, so each address needs the key before.
+#[inline(never)]
+fn dependent(queries: &[u64], table: &impl Find) -> u64 {
+    let nothing = black_box(0u64);
+    let (mut key, mut sum) = (0u64, 0u64);
+    for at in queries {
+        key = u64::from(table.find(at + (key & nothing)));
+        sum += key;
+    }
+    sum
+}
+
+/// What was measured of one table.
+struct Asked<'a> {
+    shape: Shape,
+    n: u64,
+    queries: usize,
+    measured: &'a Measured,
+}
+
+impl Asked<'_> {
+    fn name(&self) -> String {
+        format!("{}, n = {}:", self.shape.name(), self.n)
+    }
+
+    fn ns(&self, way: &str) -> Spread {
+        self.measured.seconds(way).times(1e9 / self.queries as f64)
+    }
+
+    fn ratio(&self, section: &mut Section, over: &str, chain: Chain, target: Target) {
+        let (ours, over) = (chain.name(OURS), chain.name(over));
+        let ratio = self.measured.ratio(&ours, &over);
+        let what = format!("{} time over {over}", self.name());
+        section.ratio(what, self.measured, ratio, target);
+    }
+
+    fn judge(&self, section: &mut Section, no_ucx: Option<&String>) {
+        use Chain::{Dependent, Independent};
+        // The targets name 448 and 10,000 irregular MRs.
+        let judged = self.n >= 448;
+        let (tree, range, ucx, ucx_chained) = match (self.shape, judged) {
+            (Shape::Irregular, true) => (
+                Target::Told,
+                Target::AtMost(0.25),
+                Target::AtMost(0.6),
+                Target::AtMost(1.0),
+            ),
+            (Shape::Irregular, false) => (Target::Told, Target::Told, Target::Told, Target::Told),
+            (_, _) => (
+                Target::AtMost(0.2),
+                Target::AtMost(0.2),
+                Target::Told,
+                Target::Told,
+            ),
+        };
+        if self.shape != Shape::Irregular {
+            // The time itself is the target here, not a ratio.
+            let what = format!("{} one look-up", self.name());
+            section.row(
+                what,
+                self.measured,
+                self.ns(OURS),
+                " ns",
+                Target::AtMost(2.0),
+            );
+        }
+        self.ratio(section, TREE, Independent, tree);
+        self.ratio(section, RANGE, Independent, range);
+        self.ratio(section, SORTED, Independent, Target::Told);
+        match no_ucx {
+            Some(why) => section.missing(format!("{} {UCX}: {why}", self.name())),
+            None => {
+                self.ratio(section, UCX, Independent, ucx);
+                self.ratio(section, UCX, Dependent, ucx_chained);
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Whole processes, from posix_spawn to wait4: starting, planning, memory.
+
+use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::bench::Bench;
+use crate::report::{Section, Target};
+use crate::sample::{Way, alternate};
+
+/// Runs of a process in one round: single runs of a millisecond are too short for the clock of the noise.
+const RUNS: u32 = 20;
+const DEVINFO: &str = "ibv_devinfo";
+const HUGEADM: &str = "hugeadm --pool-list";
+
+struct Program {
+    path: CString,
+    args: Vec<CString>,
+}
+
+/// What a process took.
+struct Took {
+    wall: Duration,
+    max_rss_kib: i64,
+}
+
+impl Program {
+    fn new(path: &Path, args: &[&str]) -> Result<Self> {
+        let path = CString::new(path.as_os_str().as_encoded_bytes())?;
+        let words = std::iter::once(Ok(path.clone())).chain(args.iter().map(|a| CString::new(*a)));
+        Ok(Self {
+            args: words.collect::<Result<_, _>>()?,
+            path,
+        })
+    }
+
+    fn run(&self) -> Result<Took> {
+        let mut argv: Vec<*mut libc::c_char> = self
+            .args
+            .iter()
+            .map(|arg| arg.as_ptr().cast_mut())
+            .collect();
+        argv.push(std::ptr::null_mut());
+        let quiet = Quiet::new()?;
+        let mut pid = 0;
+        let start = Instant::now();
+        // SAFETY: the strings and the array, which ends with null, live through the call; the environment is empty.
+        let code = unsafe {
+            libc::posix_spawn(
+                &raw mut pid,
+                self.path.as_ptr(),
+                &raw const quiet.0,
+                std::ptr::null(),
+                argv.as_ptr(),
+                [std::ptr::null_mut()].as_ptr(),
+            )
+        };
+        if code != 0 {
+            let error = std::io::Error::from_raw_os_error(code);
+            return Err(error).with_context(|| format!("starting {:?}", self.path));
+        }
+        let mut status = 0;
+        let mut usage = MaybeUninit::<libc::rusage>::uninit();
+        // SAFETY: the child is ours, and both places are written by the kernel.
+        let got = unsafe { libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()) };
+        let wall = start.elapsed();
+        if got != pid {
+            bail!("wait4: {}", std::io::Error::last_os_error());
+        }
+        // SAFETY: written, because the call succeeded.
+        let usage = unsafe { usage.assume_init() };
+        if libc::WIFSIGNALED(status) {
+            bail!(
+                "{:?} was killed by signal {}",
+                self.path,
+                libc::WTERMSIG(status)
+            );
+        }
+        Ok(Took {
+            wall,
+            max_rss_kib: usage.ru_maxrss,
+        })
+    }
+}
+
+/// Sends standard output and error nowhere.
+struct Quiet(libc::posix_spawn_file_actions_t);
+
+impl Quiet {
+    fn new() -> Result<Self> {
+        const NOWHERE: &CStr = c"/dev/null";
+        let mut actions = MaybeUninit::uninit();
+        // SAFETY: the place is written by the call.
+        let code = unsafe { libc::posix_spawn_file_actions_init(actions.as_mut_ptr()) };
+        if code != 0 {
+            bail!("posix_spawn_file_actions_init: {code}");
+        }
+        // SAFETY: written, because the call succeeded.
+        let mut quiet = Self(unsafe { actions.assume_init() });
+        for fd in [1, 2] {
+            // SAFETY: the actions are initialised, the name is a C string.
+            let code = unsafe {
+                libc::posix_spawn_file_actions_addopen(
+                    &raw mut quiet.0,
+                    fd,
+                    NOWHERE.as_ptr(),
+                    libc::O_WRONLY,
+                    0,
+                )
+            };
+            if code != 0 {
+                bail!("posix_spawn_file_actions_addopen: {code}");
+            }
+        }
+        Ok(quiet)
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        // SAFETY: initialised, and destroyed once.
+        unsafe { libc::posix_spawn_file_actions_destroy(&raw mut self.0) };
+    }
+}
+
+/// A program in one of the usual folders.
+fn find(name: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/usr/sbin", "/bin", "/sbin"]
+        .iter()
+        .map(|folder| Path::new(folder).join(name))
+        .find(|path| path.is_file())
+}
+
+pub(crate) fn run(bench: &Bench) -> Result<Section> {
+    let mut section = Section::new("Start", "");
+    let Some(hugemr) = &bench.hugemr else {
+        section.missing("the command hugemr was not given (--hugemr PATH)");
+        return Ok(section);
+    };
+    section.about = format!(
+        "Whole processes, {RUNS} runs of each in a round. `ibv_devinfo` finds {}.",
+        if Path::new("/sys/class/infiniband").is_dir() {
+            "the devices of this machine"
+        } else {
+            "no device"
+        }
+    );
+    let plan = |size: &str| format!("hugemr plan {size}");
+    let sizes = ["1GiB", "1TiB", "1PiB"];
+    let mut programs = Vec::new();
+    for size in sizes {
+        let args = ["plan", size, "--device", "sim:erdma", "--pages", "2MiB"];
+        programs.push((plan(size), Program::new(hugemr, &args)?));
+    }
+    let no_device = Program::new(hugemr, &["devices"])?;
+    programs.push(("hugemr devices".to_owned(), no_device));
+    for (name, package, args) in [
+        (DEVINFO, "ibverbs-utils", [].as_slice()),
+        (HUGEADM, "libhugetlbfs-bin", ["--pool-list"].as_slice()),
+    ] {
+        let file = name.split(' ').next().unwrap_or(name);
+        match find(file) {
+            Some(path) => programs.push((name.to_owned(), Program::new(&path, args)?)),
+            None => section.missing(format!("{name} is not installed (Debian: {package})")),
+        }
+    }
+    for (name, program) in &programs {
+        let took = program.run()?;
+        section.figure(
+            format!("{name}: largest resident memory"),
+            format!("{} KiB", took.max_rss_kib),
+        );
+    }
+    let ways = programs.iter().map(|(name, program)| {
+        Way::new(name.as_str(), || {
+            (0..RUNS)
+                .map(|_| Ok(program.run()?.wall))
+                .sum::<Result<_>>()
+        })
+    });
+    let measured = alternate(&bench.effort(11), ways.collect())?;
+    let has = |name: &str| measured.names().iter().any(|n| n == name);
+    for size in sizes {
+        for (other, target) in [(DEVINFO, Target::AtMost(1.1)), (HUGEADM, Target::Told)] {
+            if has(other) {
+                let ratio = measured.ratio(&plan(size), other);
+                section.ratio(
+                    format!("{}: time over {other}", plan(size)),
+                    &measured,
+                    ratio,
+                    target,
+                );
+            }
+        }
+    }
+    section.ratio(
+        "a plan of 1 PiB: time over one of 1 GiB (a million times as much)",
+        &measured,
+        measured.ratio(&plan("1PiB"), &plan("1GiB")),
+        Target::AtMost(1.5),
+    );
+    for name in measured.names() {
+        let ms = measured.seconds(name).times(1e3 / f64::from(RUNS));
+        section.figure(name, format!("{ms} ms"));
+    }
+    let bytes = std::fs::metadata(hugemr)?.len();
+    section.figure(
+        "size of the binary",
+        format!("{:.2} MiB", bytes as f64 / (1 << 20) as f64),
+    );
+    Ok(section)
+}

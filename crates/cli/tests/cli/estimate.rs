@@ -1,0 +1,56 @@
+//! `--estimate`: how long it will take, and how that compares with what happened.
+
+use crate::common::run;
+
+#[test]
+fn given_speeds_are_arithmetic() {
+    let ran = run(
+        "plan 100GiB --device sim:verbs --pages 2MiB --chunk 2GiB --estimate --json --rate populate=10GiB/s --rate pin=100GiB/s \
+         --rate mr=1000/s --rate reserve=51200/s",
+    )
+    .exits(0);
+    let estimate = &ran.json()["estimate"];
+    assert_eq!(estimate["populate"]["likely"], 10.0);
+    assert_eq!(estimate["populate"]["kind"], "given");
+    let threads = estimate["threads"].as_u64().unwrap().min(50) as f64;
+    let seconds = |step: &str| estimate[step]["likely"].as_f64().unwrap();
+    assert_eq!(seconds("pin"), 1.0 / threads);
+    assert_eq!(seconds("register"), 1.0 / threads + 0.05 / threads);
+    let missing = estimate["missing_pages"].as_f64().unwrap();
+    assert_eq!(seconds("reserve"), missing / 51_200.0);
+    assert!(seconds("total") > seconds("reserve") + 10.0);
+}
+
+#[test]
+fn speeds_are_measured_here() {
+    run("plan 1GiB --device sim:verbs --pages 4KiB --estimate")
+        .exits(0)
+        .says("rounds of 64 MiB of 4 KiB pages, measured")
+        .says("a simulated device pins nothing, documented")
+        .says("together");
+    // Without it nothing is measured, and nothing said.
+    let plain = run("plan 1GiB --device sim:verbs --pages 4KiB --json").exits(0);
+    assert!(plain.json()["estimate"].is_null());
+}
+
+#[test]
+fn what_happened_stands_beside_it() {
+    let line = "register 64MiB --device sim:verbs --pages 4KiB --memory real --estimate";
+    run(line)
+        .exits(0)
+        .says("  estimated reserve 0 us")
+        .says("; populate ")
+        .says("; together ")
+        .says(", took ");
+    let json = run(&format!("{line} --json")).exits(0).json();
+    assert!(json["estimate"]["populate"]["likely"].as_f64().unwrap() > 0.0);
+    assert!(json["seconds"]["populate"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn a_speed_without_a_question_and_a_question_without_memory_are_2() {
+    run("plan 1GiB --device sim:verbs --rate mr=1000/s").exits(2);
+    run("plan 1GiB --device sim:verbs --estimate --rate mr=fast").exits(2);
+    let ran = run("register 1GiB --device sim:verbs --estimate").exits(2);
+    assert!(ran.err.contains("--memory real"), "{}", ran.err);
+}
