@@ -109,7 +109,7 @@ pub(crate) struct PlanCommand {
 pub(crate) struct RegisterCommand {
     #[command(flatten)]
     pub(crate) what: WhatArgs,
-    /// Keep everything registered until SIGINT or SIGTERM
+    /// Keep everything registered until a signal that ends the process (SIGINT, SIGTERM, SIGHUP, ...)
     #[arg(long)]
     pub(crate) hold: bool,
     /// Add the huge pages that are missing, and give exactly those back at the end (needs root)

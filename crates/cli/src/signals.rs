@@ -173,7 +173,7 @@ fn answer(at: Option<Step>, first: bool) -> Option<&'static str> {
             Some("stopping and taking everything back")
         }
         (_, false) => Some(
-            "stopping already; kill -9 would leave added huge pages behind, for hugemr release --stale",
+            "stopping already; kill -9 would leave huge pages behind where some were added, for hugemr release --stale",
         ),
     }
 }

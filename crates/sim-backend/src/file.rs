@@ -322,6 +322,20 @@ mod tests {
 
     const EXAMPLE: &str = include_str!("../example.toml");
 
+    /// A call that sleeps cannot be interrupted: no file makes it sleep for years.
+    #[test]
+    fn a_delay_has_a_bound() {
+        for key in ["reg_us", "reg_us_per_gib", "dereg_us"] {
+            let of = |micros: u64| {
+                let text = format!("base = \"erdma\"\n[delay]\n{key} = {micros}\n");
+                Profile::from_toml(&text, "slow.toml")
+            };
+            assert!(of(3_600_000_000).is_ok(), "{key}");
+            let error = of(3_600_000_001).unwrap_err().to_string();
+            assert!(error.contains("an hour"), "{error}");
+        }
+    }
+
     #[test]
     fn the_example_says_what_it_shows() {
         let profile = Profile::from_toml(EXAMPLE, "example.toml").unwrap();

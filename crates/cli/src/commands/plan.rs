@@ -38,6 +38,7 @@ pub(crate) fn ask(what: &WhatArgs) -> Result<Asked, Failure> {
     let identity = opened.identity();
     limits::apply(&what.facts.limits, &identity, &mut device);
     request::apply_facts(&what.facts, &mut device, &mut host);
+    request::consistent(&what.facts, &device, &host)?;
     let named = what.device.clone().unwrap_or_else(|| device.name.clone());
     Ok(Asked {
         request,

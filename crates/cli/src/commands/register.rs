@@ -177,10 +177,10 @@ fn forced(refusal: Refusal) -> Result<Plan, Failure> {
         "forced, although it does not fit: {}",
         refusal.text
     ));
-    refusal
-        .plan
-        .map(|plan| *plan)
-        .ok_or_else(|| Failure::usage(format_args!("there is nothing to force: {}", refusal.text)))
+    refusal.plan.map(|plan| *plan).ok_or_else(|| Failure {
+        exit: Exit::No,
+        ..Failure::usage(format_args!("there is nothing to force: {}", refusal.text))
+    })
 }
 
 fn memory_kind(command: &RegisterCommand, opened: &Opened) -> Result<MemoryKind, Failure> {

@@ -3,7 +3,7 @@
 use hugemr_core::device::{Device, Family};
 use hugemr_core::fact::{Fit, Limit};
 use hugemr_core::host::Host;
-use hugemr_core::plan::{Check, ChunkBound, Pages, Plan, Resource, Verdict};
+use hugemr_core::plan::{Check, ChunkBound, Code, Pages, Plan, Resource, Verdict};
 use hugemr_core::quirk::{Presence, Quirk, QuirkState};
 use hugemr_core::size::{Bytes, Grouped, PageSize};
 
@@ -24,6 +24,7 @@ pub(crate) fn plan(plan: &Plan, device: &Device, host: &Host, next: &str) -> Str
             match other.verdict {
                 Verdict::Fits | Verdict::OkOverride =>
                     "fits too; 2 MiB pages come first, as a host has them more easily",
+                Verdict::Refused(Code::Defect(quirk)) => quirk.name(),
                 verdict => verdict.name(),
             }
         ));

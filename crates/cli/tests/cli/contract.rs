@@ -27,6 +27,8 @@ fn bad_usage_is_2() {
         "plan 1GiB --device sim:erdma --pds 0",
         "plan 1GiB --device sim:erdma --list --explain",
         "register 1GiB --device sim:erdma --devices 2",
+        "plan 1GiB --device sim:erdma --kernel 5.15 --driver in-tree",
+        "doctor --facts no-such-file.json --pid 1",
         "plan 1GiB --device sim:erdma --kernel 5.15.0-107-generic",
         "plan 1GiB --device ./device.toml",
         "register 1GiB --device sim:erdma --access remote-write",
@@ -160,6 +162,30 @@ fn a_forced_registration_that_fails_is_3() {
         assert!(ran.err.contains(text), "no {text:?} in {}", ran.err);
     }
     assert!(ran.out.is_empty(), "{}", ran.out);
+}
+
+/// Pages that this host cannot map are refused before anything is populated, also by force.
+#[test]
+fn pages_that_cannot_be_mapped_are_refused() {
+    for pages in ["16KiB", "512MiB"] {
+        for force in ["", " --force"] {
+            let ran = run(&format!(
+                "register 512MiB --device sim:verbs --memory real --pages {pages}{force}"
+            ))
+            .exits(1);
+            assert!(
+                !(ran.out + &ran.err).contains("hugemr reserve"),
+                "{pages}{force}"
+            );
+        }
+    }
+}
+
+/// What an application would have to be given in a pool that this host can never have is no way out.
+#[test]
+fn a_pool_beyond_the_memory_is_no_way_out() {
+    let ran = run("register 8PiB --device sim:verbs --memory real --pages 2MiB --reserve").exits(1);
+    assert!(!ran.out.contains("reserve 8PiB"), "{}", ran.out);
 }
 
 /// A decimal unit is taken at its word, and said so.
