@@ -58,7 +58,7 @@ fits: 896 GiB as 14 MRs x 64 GiB on 2 MiB huge pages
 profile: kernel 5.15, erdma_installer 1.5.2 (change with --kernel, --driver)
   scatter at 4 GiB   avoided by installer 1.5.2 >= 1.5.2
   32-bit length      present (installer 1.5.2 < 1.5.7), not hit: 32,768 entries per MR > 512
-not taken: 1 GiB pages: 896 pages, 448 MRs of 2 GiB (fits)
+not taken: 1 GiB pages: 896 pages, 448 MRs of 2 GiB (fits too; 2 MiB pages come first, as a host has them more easily)
 next: hugemr register 896GiB --device sim:ecs.r8a.32xlarge          every MR: --list, every rule: --explain
 (exit status 0)
 
@@ -73,7 +73,7 @@ fn a_plan_that_does_not_fit() {
         screen(line, ""),
         str![[r#"
 does not fit: needs 234,881,024 MTT entries, the device has 33,554,431 (7.0 x)
-  ibv_reg_mr would return EIO at MR 2 of 14 (16,777,216 entries per 64 GiB MR)
+  ibv_reg_mr would return EIO at MR 1 (counted from 0) of 14 (16,777,216 entries per 64 GiB MR)
   largest on 4KiB         128 GiB - 4 KiB
   way out      2 MiB pages: 458,752 pages, 14 MRs of 64 GiB         hugemr plan 896GiB --device sim:ecs.r8a.32xlarge --pages 2MiB
                1 GiB pages: 896 pages, 448 MRs of 2 GiB             hugemr plan 896GiB --device sim:ecs.r8a.32xlarge --pages 1GiB
@@ -111,10 +111,11 @@ fn a_log_of_another_program() {
         str![[r#"
 line 2
 EIO = the device or its driver refused; pinning had most likely worked
+cannot tell which of 6: nothing but the error itself speaks for the first
 1  possible   table_full: the device's translation table has no room for the entries of this MR
    for        EIO from ibv_reg_mr, if the device is of the family erdma
    decide     grep -E '^[0-9a-f]+-|^Size|KernelPageSize|AnonHugePages' /proc/PID/smaps
-   fix        map the memory on 2 MiB huge pages (hugemr plan SIZE --pages 2MiB)
+   fix        map the memory on 2 MiB huge pages (hugemr plan SIZE --device DEVICE --pages 2MiB)
 2  possible   device_refusal: the device refused for a reason that it does not tell
    for        EIO from ibv_reg_mr
    decide     dmesg | grep -iE 'erdma|efa|ionic|mlx|hns'
@@ -130,7 +131,7 @@ EIO = the device or its driver refused; pinning had most likely worked
 5  possible   small_pages: the kernel gave the MR smaller pages than its memory has, so it takes more entries
    for        EIO from ibv_reg_mr, if the device is of the family erdma
    decide     hugemr plan SIZE --explain, and a kretprobe on ib_umem_find_best_pgsz
-   fix        MRs of at most 4 GiB - 2 MiB on 2 MiB pages (hugemr plan chooses so), a kernel with the fix (6.15, 6.12.31, 6.1.141) or the eRDMA installer 1.5.2 or later; and no 4 KiB hole in the range
+   fix        MRs of less than 4 GiB on 2 MiB pages (hugemr plan cuts so), a kernel with the fix (6.15, 6.12.31, 6.1.141) or the eRDMA installer 1.5.2 or later; and no 4 KiB hole in the range
 6  possible   leaked_mrs: MRs of other or dead processes hold what this one needs
    for        EIO from ibv_reg_mr, if the device is of the family erdma
    decide     rdma resource show mr dev DEVICE

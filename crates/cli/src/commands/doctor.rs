@@ -14,9 +14,9 @@ use crate::exit::{Ended, Exit, Failure};
 use crate::{json, limits, render, request};
 
 pub(crate) fn run(command: &DoctorCommand) -> Ended {
-    if command.facts_file.is_some() && (command.pid.is_some() || command.host_root.is_some()) {
+    if command.facts_file.is_some() && command.pid.is_some() {
         return Err(Failure::usage(
-            "--facts: the file tells of one host and process; --pid and --host-root look here",
+            "--facts: the file tells of the process that it was taken of, and not of --pid; take it with --pid on the node",
         ));
     }
     if let Some(note) = command.size.as_ref().and_then(request::decimal_note) {
