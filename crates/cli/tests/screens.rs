@@ -111,6 +111,7 @@ fn a_log_of_another_program() {
         str![[r#"
 line 2
 EIO = the device or its driver refused; pinning had most likely worked
+cannot tell which of 6: nothing but the error itself speaks for the first
 1  possible   table_full: the device's translation table has no room for the entries of this MR
    for        EIO from ibv_reg_mr, if the device is of the family erdma
    decide     grep -E '^[0-9a-f]+-|^Size|KernelPageSize|AnonHugePages' /proc/PID/smaps
