@@ -290,9 +290,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "lookup-length",
-        file: "crates/core/src/key_table/mod.rs",
-        text: "&& more <= self.reach - offset",
-        replacement: "&& more <= self.reach",
+        file: "crates/core/src/key_table/index.rs",
+        text: "(more <= to - offset).then_some",
+        replacement: "(more < to - offset).then_some",
         target: CORE,
         test: "key_table::tests::lookup_and_split_agree_with_the_model",
     },
