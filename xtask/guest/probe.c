@@ -8,7 +8,7 @@
 // pages=4k      as root: so placed that no MR of 8 KiB and more can have a larger page size
 // sorted        pages mapped in ascending physical order (huge pages, as root)
 // real          only that much memory, mapped again and again until total is full (huge pages)
-// stamp         each 4 KiB block starts with its own address
+// stamp         each 4 KiB block starts with its own address and the device's mark of a stamp
 // hold          keeps the MRs until killed
 // Prints "MR index address length" and "registered N MRs ..." or "failed MR N errno E NAME";
 // exit status 0, or 1 where a registration failed, 2 where it never came to one.
@@ -187,8 +187,10 @@ int main(int argc, char **argv)
 	char *base = map(total, chunk, real, page, sorted);
 
 	if (atoi(argument(argc, argv, "stamp", "0")))
-		for (uint64_t at = 0; at < total; at += 4096)
+		for (uint64_t at = 0; at < total; at += 4096) {
 			*(uint64_t *)(base + at) = (uintptr_t)(base + at);
+			memcpy(base + at + 8, "hugemrST", 8);
+		}
 	chunk = length ? length : chunk;
 	uint64_t span = length ? length : total, n = (span + chunk - 1) / chunk, done = 0;
 	struct ibv_mr **mr = calloc(n, sizeof(*mr));

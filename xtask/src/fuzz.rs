@@ -36,6 +36,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let seconds = (minutes * 60).to_string();
     // The sanitizer is a nightly option; the flag lets the stable compiler take it.
     let _bootstrap = shell.push_env("RUSTC_BOOTSTRAP", "1");
+    // Apart from the run: what does not compile is no crash.
+    cmd!(shell, "{program} fuzz build {target}").run()?;
     cmd!(
         shell,
         "{program} fuzz run {target} {found} {seeds...} -- -max_total_time={seconds} -timeout=10 -rss_limit_mb=2048"

@@ -3,7 +3,7 @@
 //! For real devices it is read and written by itself. A simulated device is what its profile says, so nothing is read
 //! or saved for one unless a file is named (`--limits`, `HUGEMR_LIMITS`, or `limits` in the config file).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hugemr_core::device::Device;
@@ -46,7 +46,7 @@ fn own() -> Option<PathBuf> {
 pub(crate) fn known(args: &LimitsArgs, now: &Identity) -> Option<Record> {
     let mine = place(args, &now.device)?;
     let mut files = vec![mine];
-    if args.limits.is_none() && files[0] != PathBuf::from(SYSTEM) {
+    if args.limits.is_none() && files[0].as_path() != Path::new(SYSTEM) {
         files.push(SYSTEM.into());
     }
     files

@@ -28,6 +28,7 @@ pub mod place;
 pub mod plan;
 pub mod prior;
 pub mod probe;
+pub mod process;
 pub mod prove;
 pub mod quirk;
 #[allow(unsafe_code)]

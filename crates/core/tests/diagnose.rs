@@ -1278,6 +1278,7 @@ prop_compose! {
             said_command_timeout: flags[9], fork_init: flags[10], hugepages_safe: flags[11], peer_memory: flags[12],
             provider_loaded: flags[13], device_file: flags[14],
             said_device_refused: flags[16], device: None, pid: None,
+            said_keys_exhausted: flags[0], said_shrunk: flags[1], dmabuf: flags[2],
         }
     }
 }

@@ -8,6 +8,7 @@
 //! | `clear-faults` | no more faults |
 //! | `stamp KEY [PERIOD]` | stamp check of the region with this lkey (decimal, or hexadecimal with 0x) |
 //! | `quit` | the end, totals written |
+//! | `abort` | the end at once, without an answer and nothing written, as when the process is killed |
 //!
 //! The answer has `"ok": true` and what there is to say, or `"ok": false` and an `"error"`.
 
@@ -23,8 +24,19 @@ pub const MAX_LINE: usize = 4096;
 pub struct Answer {
     /// One line of JSON.
     pub reply: Value,
-    /// The device shall end.
-    pub quit: bool,
+    /// What is to be done after the reply.
+    pub then: Then,
+}
+
+/// Whether a device goes on after a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// It goes on.
+    Serve,
+    /// It ends in order.
+    Quit,
+    /// Its process ends at once.
+    Abort,
 }
 
 /// Obeys one line.
@@ -50,12 +62,17 @@ pub fn obey(line: &str, device: &mut Device, mem: &dyn GuestMemory) -> Answer {
         }
         ["stamp", key] => stamp(key, None, device, mem),
         ["stamp", key, period] => stamp(key, Some(period), device, mem),
-        ["quit"] => Ok(json!({})),
+        ["quit" | "abort"] => Ok(json!({})),
         _ => Err(
-            "commands: status, budget N, fault SPEC, clear-faults, stamp KEY [PERIOD], quit".into(),
+            "commands: status, budget N, fault SPEC, clear-faults, stamp KEY [PERIOD], quit, abort"
+                .into(),
         ),
     };
-    let quit = words == ["quit"];
+    let then = match words.as_slice() {
+        ["quit"] => Then::Quit,
+        ["abort"] => Then::Abort,
+        _ => Then::Serve,
+    };
     let reply = match result {
         Ok(mut value) => {
             value["ok"] = true.into();
@@ -63,7 +80,7 @@ pub fn obey(line: &str, device: &mut Device, mem: &dyn GuestMemory) -> Answer {
         }
         Err(error) => json!({"ok": false, "error": error}),
     };
-    Answer { reply, quit }
+    Answer { reply, then }
 }
 
 fn stamp(

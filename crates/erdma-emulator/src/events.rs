@@ -186,6 +186,8 @@ pub struct DeregMrSeen {
 pub struct Totals {
     /// Commands taken from the queue.
     pub commands: u64,
+    /// REG_MRs as faults count them: from the device's start, resets included.
+    pub reg_mrs: u64,
     /// REG_MRs done.
     pub reg_ok: u64,
     /// REG_MRs refused, by reason.

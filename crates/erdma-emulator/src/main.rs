@@ -67,7 +67,7 @@ struct Args {
     /// What the device saw: one line of JSON each, appended.
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
-    /// Socket for commands: status, budget N, fault SPEC, clear-faults, stamp KEY, quit.
+    /// Socket for commands: status, budget N, fault SPEC, clear-faults, stamp KEY, quit, abort.
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
 }

@@ -52,6 +52,15 @@ impl PageProof {
         self.count(|verdict| matches!(verdict, Verdict::Differs(_)))
     }
 
+    /// Whether every MR was seen, and is as predicted.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        match self {
+            Self::Watched { mrs, .. } => self.same() == mrs.len(),
+            Self::Impossible(_) => false,
+        }
+    }
+
     fn count(&self, which: impl Fn(&Verdict) -> bool) -> usize {
         match self {
             Self::Watched { mrs, .. } => mrs.iter().filter(|verdict| which(verdict)).count(),

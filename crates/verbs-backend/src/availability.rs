@@ -208,6 +208,12 @@ impl Unavailable {
                 Errno::ENODEV => {
                     "reload the device's driver: it is gone or its command queue is dead (see dmesg)".to_owned()
                 }
+                // erdma answers so after 15 s (`erdma_wait_cmd_completion`), and with ENODEV from then on.
+                Errno::ETIME => {
+                    "reload the device's driver (all its users must stop first): the device does not answer, and the \
+                     driver will not ask it again"
+                        .to_owned()
+                }
                 Errno::EMFILE => "raise the number of open files (ulimit -n)".to_owned(),
                 Errno::ENOMEM => {
                     "raise the memlock limit (ulimit -l unlimited) and free memory".to_owned()
@@ -272,6 +278,11 @@ mod tests {
                 verb: "ibv_open_device",
                 device: Some(device()),
                 errno: Errno::ENODEV,
+            },
+            Unavailable::Verb {
+                verb: "ibv_open_device",
+                device: Some(device()),
+                errno: Errno::ETIME,
             },
         ]
     }

@@ -12,6 +12,9 @@ const CLI: &str = "-p hugemr-cli --test cli";
 /// The properties that hold core against the simulator.
 const AGREEMENT: &str = "-p hugemr --test agreement";
 const POOL: &str = "-p hugemr --lib";
+const PROBE: &str = "-p hugemr-core --test probe";
+const HOST_LIB: &str = "-p hugemr-host --lib";
+const XTASK: &str = "-p xtask --bin xtask";
 
 const PIPELINE: &str = "-p hugemr --test pipeline";
 
@@ -409,10 +412,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "registration::a_failed_dereg_keeps_the_mr",
     },
     Mutant {
-        name: "verbs-from-raw-owns",
-        file: "crates/verbs-backend/src/context.rs",
-        text: "name,\n            ours: false,",
-        replacement: "name,\n            ours: true,",
+        name: "verbs-drop-leaves-one",
+        file: "crates/verbs-backend/src/backend.rs",
+        text: "if mrs.is_empty() {",
+        replacement: "if mrs.len() < 2 {",
         target: VERBS,
         test: "from_raw::the_users_own_device_and_pd_stay_usable",
     },
@@ -647,5 +650,69 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replacement: "let likely = likely + shorter;",
         target: CORE,
         test: "estimate::tests::each_step_is_its_units_and_overlap_counts_once",
+    },
+    Mutant {
+        name: "probe-first-too-small",
+        file: "crates/core/src/probe/run.rs",
+        text: "const FIRST: u64 = 256;",
+        replacement: "const FIRST: u64 = 1;",
+        target: PROBE,
+        test: "budgets_are_exact_and_few_registrations_are_needed",
+    },
+    Mutant {
+        name: "probe-forgets-others",
+        file: "crates/core/src/probe/run.rs",
+        text: "self.high = others.and_then(|others| self.entries.checked_add(others));",
+        replacement: "self.high = others.map(|_| self.entries);",
+        target: PROBE,
+        test: "the_interval_is_right_whatever_happens",
+    },
+    Mutant {
+        name: "limits-stale-is-fresh",
+        file: "crates/core/src/limits.rs",
+        text: "(then != now).then_some",
+        replacement: "(then.is_empty() && now.is_empty()).then_some",
+        target: CORE,
+        test: "limits::tests::changes_are_named_where_both_sides_are_known",
+    },
+    Mutant {
+        name: "limits-cut-file-is-read",
+        file: "crates/host/src/limits.rs",
+        text: "if text.trim_end().lines().last() != Some(END) {",
+        replacement: "if text.is_empty() {",
+        target: HOST_LIB,
+        test: "limits::tests::a_cut_file_is_refused",
+    },
+    Mutant {
+        name: "limits-without-lock",
+        file: "crates/host/src/limits.rs",
+        text: "let _lock = lock(path)?;",
+        replacement: "drop(lock(path)?);",
+        target: HOST_LIB,
+        test: "limits::tests::writers_at_once_lose_nothing",
+    },
+    Mutant {
+        name: "netlink-nested-flag",
+        file: "crates/host/src/netlink/message.rs",
+        text: "Some((kind & !FLAGS, value))",
+        replacement: "Some((kind, value))",
+        target: HOST_LIB,
+        test: "netlink::tests::regions_of_processes_and_of_the_kernel",
+    },
+    Mutant {
+        name: "vm-cut-lengths",
+        file: "xtask/src/vm/defects.rs",
+        text: "if mapped(mr).saturating_sub(mr.len) >= 4 * GIB {",
+        replacement: "if mapped(mr).saturating_sub(mr.len) > 4 * GIB {",
+        target: XTASK,
+        test: "vm::defects::tests::cut_lengths_are_found",
+    },
+    Mutant {
+        name: "vm-gapless-last",
+        file: "xtask/src/vm/layouts.rs",
+        text: "Event::DeregMr(mr) => empty |= mr.used == 0,",
+        replacement: "Event::DeregMr(mr) => empty |= mr.used == 1,",
+        target: XTASK,
+        test: "vm::layouts::tests::the_last_program_is_gapless_whatever_the_first_one_did",
     },
 ];

@@ -41,6 +41,7 @@ pub(super) fn has_safety(tree: &Tree, out: &mut Complaints) {
 fn is_exported(source: &Source, at: usize) -> bool {
     let before = source.code[..at]
         .trim_end()
+        .trim_end_matches("(crate)")
         .trim_end_matches("pub")
         .trim_end();
     before.ends_with("#[unsafe(no_mangle)]")

@@ -17,6 +17,7 @@ pub(crate) const MAC: &str = "02:00:5e:10:00:01";
 pub(crate) struct Emulator {
     child: OwnedChild,
     socket: PathBuf,
+    control: PathBuf,
     events: PathBuf,
 }
 
@@ -25,10 +26,13 @@ impl Emulator {
     /// `dir/tag.emulator`.
     pub(crate) fn start(program: &Path, dir: &Path, tag: &str, arguments: &[&str]) -> Result<Self> {
         // Not in the cache: the path of a socket has 107 bytes at most.
-        let socket = std::env::temp_dir().join(format!("hugemr-vm-{}.sock", std::process::id()));
+        let of = |end: &str| {
+            std::env::temp_dir().join(format!("hugemr-vm-{}.{end}", std::process::id()))
+        };
+        let (socket, control) = (of("sock"), of("control"));
         let events = dir.join(format!("{tag}.events"));
         fs::create_dir_all(dir)?;
-        for old in [&socket, &events] {
+        for old in [&socket, &control, &events] {
             super::cache::remove_tree(old)?;
         }
         let talk = dir.join(format!("{tag}.emulator"));
@@ -37,6 +41,8 @@ impl Emulator {
         command
             .arg("--socket")
             .arg(&socket)
+            .arg("--control")
+            .arg(&control)
             .args(["--mac", MAC])
             .args(arguments);
         command.arg("--events").arg(&events);
@@ -46,7 +52,7 @@ impl Emulator {
             .stderr(log);
         let mut child = OwnedChild::spawn(&mut command)?;
         let deadline = Instant::now() + Duration::from_secs(10);
-        while !socket.exists() {
+        while !(socket.exists() && control.exists()) {
             if child.wait_until(Instant::now())? || Instant::now() > deadline {
                 let said = fs::read_to_string(&talk).unwrap_or_default();
                 bail!("{} does not listen: {}", program.display(), said.trim());
@@ -56,15 +62,18 @@ impl Emulator {
         Ok(Self {
             child,
             socket,
+            control,
             events,
         })
     }
 
-    /// What attaches the device to a guest, and the net device beside it.
+    /// What attaches the device to a guest, the net device beside it, and the device's control socket as the
+    /// guest's second serial line.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let socket = self.socket.display();
         let device =
             format!(r#"{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}}}"#);
+        let control = format!("socket,id=control,path={}", self.control.display());
         let net = format!("virtio-net-pci,netdev=n0,mac={MAC},romfile=");
         [
             "-netdev",
@@ -73,6 +82,10 @@ impl Emulator {
             &net,
             "-device",
             &device,
+            "-chardev",
+            &control,
+            "-serial",
+            "chardev:control",
         ]
         .map(str::to_owned)
         .to_vec()
@@ -97,7 +110,9 @@ impl Emulator {
 impl Drop for Emulator {
     fn drop(&mut self) {
         // A missing socket file is what is wanted.
-        let _ = fs::remove_file(&self.socket);
+        for socket in [&self.socket, &self.control] {
+            let _ = fs::remove_file(socket);
+        }
     }
 }
 

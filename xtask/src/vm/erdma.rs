@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use super::agree::{self, Run};
 use super::checks::{self, Choice};
 use super::collapsed;
+use super::defects;
 use super::emulator::Emulator;
 use super::judge::Report;
 use super::lab::{Lab, Spec};
@@ -32,7 +33,7 @@ pub(crate) struct Scenario {
 
 macro_rules! script {
     ($($file:literal),+) => {
-        concat!(include_str!("../../guest/erdma.sh"), $(include_str!(concat!("../../guest/", $file))),+)
+        concat!(include_str!("../../guest/erdma.sh"), include_str!("../../guest/emu.sh"), $(include_str!(concat!("../../guest/", $file))),+)
     };
 }
 
@@ -48,7 +49,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "erdma-hugemr",
-        script: script!("hugemr.sh", "hugemr-nobody.sh"),
+        script: script!("hugemr.sh", "hugemr-nobody.sh", "devices.sh"),
         entries: "3000000",
         memory_mib: 4096,
         append: "hugepagesz=1G hugepages=1 huge2m=320",
@@ -70,7 +71,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         entries: "200000",
         memory_mib: 1536,
         append: "guest.kprobes huge2m=48",
-        seconds: 300,
+        seconds: 500,
         host_checks: &[("proved", proved::proved)],
     },
     Scenario {
@@ -119,7 +120,50 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         memory_mib: 768,
         append: "huge2m=40",
         seconds: 500,
-        host_checks: &[("gapless", layouts::gapless)],
+        host_checks: &[
+            ("gapless", layouts::gapless),
+            ("device-log", agree::device_log),
+        ],
+    },
+    Scenario {
+        name: "erdma-faults",
+        script: script!("erdma-faults.sh"),
+        entries: "3000000",
+        memory_mib: 768,
+        append: "huge2m=100",
+        seconds: 400,
+        host_checks: &[("tables", agree::tables)],
+    },
+    Scenario {
+        name: "erdma-faults-late",
+        script: script!("erdma-faults-late.sh"),
+        entries: "3000000",
+        memory_mib: 768,
+        append: "huge2m=100",
+        seconds: 300,
+        host_checks: &[("tables", agree::tables)],
+    },
+    Scenario {
+        name: "erdma-defects",
+        script: script!("erdma-defects.sh"),
+        entries: "3000000",
+        memory_mib: 8192,
+        append: "hugepagesz=1G hugepages=5",
+        seconds: 400,
+        host_checks: &[
+            ("scatter-at-the-device", defects::scatter),
+            ("lengths-at-the-device", defects::lengths),
+            ("released", agree::released),
+        ],
+    },
+    Scenario {
+        name: "erdma-budget",
+        script: script!("erdma-budget.sh"),
+        entries: "3000000",
+        memory_mib: 1536,
+        append: "huge2m=40",
+        seconds: 400,
+        host_checks: &[("released", agree::released)],
     },
     Scenario {
         name: "erdma-scale",
@@ -156,15 +200,29 @@ const LATE: &[&str] = &["erdma"];
 impl Scenario {
     /// Whether all that it checks are programs of this tree.
     pub(crate) fn needs_hugemr(&self) -> bool {
+        !matches!(
+            self.name,
+            "erdma-basic" | "erdma-old-rule" | "erdma-scale" | "erdma-large"
+        )
+    }
+
+    /// Whether it registers random layouts.
+    pub(crate) fn needs_agree(&self) -> bool {
+        matches!(self.name, "erdma-agree" | "erdma-agree-long")
+    }
+
+    /// Whether `vm erdma` runs it without being asked to: these on three kernels take less than a quarter of an hour.
+    /// `vm all` runs every one.
+    pub(crate) fn in_default(&self) -> bool {
         matches!(
             self.name,
-            "erdma-hugemr"
-                | "erdma-probe"
-                | "erdma-prove"
-                | "erdma-collapse"
+            "erdma-basic"
+                | "erdma-hugemr"
+                | "erdma-old-rule"
                 | "erdma-agree"
-                | "erdma-agree-long"
                 | "erdma-article"
+                | "erdma-faults"
+                | "erdma-defects"
         )
     }
 

@@ -16,7 +16,13 @@ use super::userland::Userland;
 
 const INIT: &str = include_str!("../../guest/init");
 const LIB: &str = include_str!("../../guest/lib.sh");
-const PROBE: &str = include_str!("../../guest/probe.c");
+/// Programs of our own for the guests, in C so that they share nothing with what is tested: a second opinion on
+/// registration, the article's loop, and a writer of stamps.
+const OWN: &[(&str, &str)] = &[
+    ("mr-probe", include_str!("../../guest/probe.c")),
+    ("mr-demo", include_str!("../../guest/demo.c")),
+    ("mr-stamp", include_str!("../../guest/stamp.c")),
+];
 
 /// QEMU, kernel and programs for guests of one kernel version.
 #[derive(Debug)]
@@ -26,7 +32,7 @@ pub(crate) struct Lab<'a> {
     pub(crate) kernel: Kernel,
     qemu: Qemu,
     userland: Userland,
-    probe: PathBuf,
+    own: Vec<(&'static str, PathBuf)>,
     hugemr: Option<PathBuf>,
     /// More programs of this tree, by the name that they have in the guest.
     pub(crate) programs: Vec<(&'static str, PathBuf)>,
@@ -62,7 +68,10 @@ impl<'a> Lab<'a> {
     ) -> Result<Self> {
         let kernel = Kernel::fetch(cache, version)?;
         let userland = Userland::fetch(cache)?;
-        let probe = userland.compile(cache, "mr-probe", PROBE)?;
+        let own = OWN
+            .iter()
+            .map(|(name, source)| Ok((*name, userland.compile(cache, name, source)?)))
+            .collect::<Result<_>>()?;
         let hugemr = hugemr.map(Path::to_path_buf);
         Ok(Self {
             cache,
@@ -70,7 +79,7 @@ impl<'a> Lab<'a> {
             kernel,
             qemu,
             userland,
-            probe,
+            own,
             hugemr,
             programs: Vec::new(),
         })
@@ -92,7 +101,9 @@ impl<'a> Lab<'a> {
         let initramfs = self.cache.path(format!("run/{tag}.cpio"));
         let mut root = Initramfs::new(&self.userland, INIT)?;
         root.modules(&spec.modules, &spec.late_modules);
-        root.program("mr-probe", &self.probe)?;
+        for (name, path) in &self.own {
+            root.program(name, path)?;
+        }
         if let Some(hugemr) = &self.hugemr {
             root.program("hugemr", hugemr)?;
         }

@@ -149,16 +149,9 @@ fn same(version: Version, said: Answer, seen: Answer) -> bool {
     flat(said) == flat(seen)
 }
 
-/// The MRs of each run of `hugemr register` follow each other without a gap, with their true lengths, 896 GiB in all.
+/// The MRs that the last program registered follow each other without a gap, with their true lengths, 896 GiB in all.
 pub(crate) fn gapless(run: &Run<'_>) -> Result<String> {
-    let mut mrs: Vec<&RegMr> = run
-        .events
-        .iter()
-        .filter_map(|event| match event {
-            Event::RegMr(mr) if mr.kind == "user" && mr.result == "ok" => Some(mr),
-            _ => None,
-        })
-        .collect();
+    let mut mrs = last_round(run.events);
     ensure!(!mrs.is_empty(), "no region arrived at the device");
     super::agree::released(run)?;
     mrs.sort_by_key(|mr| mr.va);
@@ -176,6 +169,25 @@ pub(crate) fn gapless(run: &Run<'_>) -> Result<String> {
         "{} MRs, one range of 896 GiB, 458,752 entries",
         mrs.len()
     ))
+}
+
+/// The accepted regions since the device was last empty before one was registered.
+fn last_round(events: &[Event]) -> Vec<&RegMr> {
+    let (mut round, mut empty) = (Vec::new(), true);
+    for event in events {
+        match event {
+            Event::RegMr(mr) if mr.kind == "user" && mr.result == "ok" => {
+                if empty {
+                    round.clear();
+                }
+                empty = false;
+                round.push(mr);
+            }
+            Event::DeregMr(mr) => empty |= mr.used == 0,
+            _ => {}
+        }
+    }
+    round
 }
 
 #[cfg(test)]
@@ -217,5 +229,50 @@ mod tests {
         assert!(run(&[arrived(1)]).is_ok());
         assert!(run(&[arrived(2)]).is_err());
         assert!(run(&[]).is_err());
+    }
+
+    /// Fourteen MRs as the article makes them, registered and released in order.
+    fn round(base: u64, len: u64) -> Vec<Event> {
+        let reg = |n: u32| {
+            Event::RegMr(RegMr {
+                kind: "user".to_owned(),
+                key: n << 8,
+                va: base + (u64::from(n) << 36),
+                len,
+                page_shift: 21,
+                level: 2,
+                entries: 32_768,
+                used: 32_768 * (u64::from(n) + 1),
+                budget: 1 << 20,
+                result: "ok".to_owned(),
+                table_error: None,
+            })
+        };
+        let dereg = |n: u32| {
+            Event::DeregMr(super::super::emulator::DeregMr {
+                key: n << 8,
+                used: 32_768 * u64::from(n),
+                result: "ok".to_owned(),
+            })
+        };
+        (0..14).map(reg).chain((0..14).rev().map(dereg)).collect()
+    }
+
+    #[test]
+    fn the_last_program_is_gapless_whatever_the_first_one_did() {
+        let judge = |events: &[Event]| {
+            gapless(&Run {
+                version: Version::V6_12,
+                log: "",
+                events,
+            })
+        };
+        let (cut, whole) = (round(1 << 40, 0), round(2 << 40, 64 << 30));
+        assert!(judge(&whole).is_ok());
+        assert!(judge(&[cut.clone(), whole.clone()].concat()).is_ok());
+        assert!(judge(&[whole.clone(), cut].concat()).is_err());
+        let mut gap = whole;
+        gap.remove(3);
+        assert!(judge(&gap).is_err());
     }
 }

@@ -14,6 +14,7 @@ mod checks;
 mod collapsed;
 mod conformance;
 mod cpio;
+mod defects;
 mod emulator;
 mod erdma;
 mod guest;
@@ -146,33 +147,37 @@ fn run_erdma(cache: &Cache, options: &Options, reports: &mut Reports) -> Result<
         Some(path) => given(path)?,
         None => build("erdma-emulator", "erdma-emu")?,
     };
-    // Built of the tree under test, so left out where that is. It registers random layouts and writes down what was
-    // predicted.
-    let agree = match &hugemr {
-        Some(_) => vec![("agree", build_example("hugemr-verbs", "agree")?)],
-        None => Vec::new(),
-    };
     let mut scenarios = Vec::new();
     for scenario in erdma::SCENARIOS {
         let useful = hugemr.is_some() || !scenario.needs_hugemr();
-        let named = options
-            .scenario
-            .as_deref()
-            .is_none_or(|name| name == scenario.name);
+        let named = match options.scenarios.as_slice() {
+            [] => options.everywhere() || scenario.in_default(),
+            names => names.iter().any(|name| name == scenario.name),
+        };
         if useful && named && options.choice.concerns(&scenario.checks()?) {
             scenarios.push(scenario);
         }
     }
-    if scenarios.is_empty() {
-        let names: Vec<_> = erdma::SCENARIOS
-            .iter()
-            .map(|scenario| scenario.name)
-            .collect();
+    let names: Vec<_> = erdma::SCENARIOS
+        .iter()
+        .map(|scenario| scenario.name)
+        .collect();
+    let unknown = options
+        .scenarios
+        .iter()
+        .find(|name| !names.contains(&name.as_str()));
+    if unknown.is_some() || scenarios.is_empty() {
         bail!(
             "no scenario has that name and that check; there are: {}",
             names.join(", ")
         );
     }
+    // Built of the tree under test, so left out where that is. It registers random layouts and writes down what was
+    // predicted.
+    let agree = match scenarios.iter().any(|scenario| scenario.needs_agree()) {
+        true if hugemr.is_some() => vec![("agree", build_example("hugemr-verbs", "agree")?)],
+        _ => Vec::new(),
+    };
     for version in &options.kernels {
         let qemu = Qemu::with_vfio_user(cache)?;
         let mut lab = Lab::open(cache, *version, qemu, hugemr.as_deref())?;

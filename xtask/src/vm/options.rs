@@ -12,11 +12,12 @@ usage: cargo xtask vm rxe   [--kernel 6.1|6.12|7.3] [--hugemr PATH] [--only CHEC
        cargo xtask vm numa  [--kernel 6.1|6.12|7.3] [--hugemr PATH] [--only CHECK]
                             [--sabotage CHECK|all]
        cargo xtask vm erdma [--kernel 6.1|6.12|7.3] [--hugemr PATH] [--emulator PATH]
-                            [--scenario NAME] [--only CHECK] [--sabotage CHECK|all]
+                            [--scenario NAME]... [--only CHECK] [--sabotage CHECK|all]
        cargo xtask vm all   [--hugemr PATH] [--emulator PATH]
        cargo xtask vm fetch          get and build everything the guests need, run none
        cargo xtask vm clean          remove what earlier runs keep in target/vm
-Without --kernel: rxe and numa on 6.1; erdma on 6.1, 6.12 and 7.3. HUGEMR_VM_CACHE names another cache.
+Without --kernel: rxe and numa on 6.1; erdma on 6.1, 6.12 and 7.3. Without --scenario: erdma runs those that
+fit into a quarter of an hour, all runs every one. HUGEMR_VM_CACHE names another cache.
 --hugemr none: no command under test, its checks are skipped.
 --sabotage CHECK disturbs what that check looks at: it has to fail, and so has the run.
 --sabotage all does so for each check in a guest of its own, and succeeds where each has noticed.
@@ -39,12 +40,18 @@ pub(crate) struct Options {
     pub(crate) task: Task,
     pub(crate) kernels: Vec<Version>,
     pub(crate) hugemr: Option<PathBuf>,
-    pub(crate) scenario: Option<String>,
+    /// None: those of the usual run.
+    pub(crate) scenarios: Vec<String>,
     pub(crate) emulator: Option<PathBuf>,
     pub(crate) choice: Choice,
 }
 
 impl Options {
+    /// Whether scenarios outside of the usual run are looked at too: for `all`, and in search of a check.
+    pub(crate) fn everywhere(&self) -> bool {
+        self.task == Task::All || self.choice != Choice::default()
+    }
+
     pub(crate) fn parse(args: &[String]) -> Result<Self> {
         let mut args = args.iter();
         let task = match args.next().map(String::as_str) {
@@ -57,7 +64,7 @@ impl Options {
             other => bail!("unknown task {:?}", other.unwrap_or_default()),
         };
         let (mut kernels, mut hugemr, mut emulator) = (Vec::new(), None, None);
-        let mut scenario = None;
+        let mut scenarios = Vec::new();
         let mut choice = Choice::default();
         while let Some(flag) = args.next() {
             let value = args
@@ -71,7 +78,7 @@ impl Options {
                     hugemr = Some(value.into());
                 }
                 ("--emulator", Task::Erdma | Task::All) => emulator = Some(value.into()),
-                ("--scenario", Task::Erdma) => scenario = Some(value.clone()),
+                ("--scenario", Task::Erdma) => scenarios.push(value.clone()),
                 ("--only", Task::Rxe | Task::Numa | Task::Erdma) => {
                     choice.only = Some(value.clone());
                 }
@@ -93,7 +100,7 @@ impl Options {
             task,
             kernels,
             hugemr,
-            scenario,
+            scenarios,
             emulator,
             choice,
         })
@@ -117,6 +124,11 @@ mod tests {
         assert_eq!(options.kernels, [Version::V7_3]);
         assert_eq!(options.emulator, Some("e".into()));
         assert_eq!(options.choice.sabotage.as_deref(), Some("bind"));
+        let options = parse("erdma --scenario a --scenario b").expect("fine");
+        assert_eq!(options.scenarios, ["a", "b"]);
+        let options = parse("erdma --only bind").expect("fine");
+        assert!(options.everywhere() && parse("all").expect("fine").everywhere());
+        assert!(!parse("erdma --kernel 6.1").expect("fine").everywhere());
     }
 
     #[test]

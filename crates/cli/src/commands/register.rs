@@ -59,7 +59,14 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
     let plan = match planned(command, &asked) {
         Ok(plan) => plan,
         Err(refusal) if command.force => forced(*refusal)?,
-        Err(refusal) => return refused(&command.what, &asked.device.name, &refusal),
+        Err(refusal) => {
+            if let (Some(node), Code::HugepageShort) = (command.nodes.node, refusal.code) {
+                remark(&format!(
+                    "--node {node}: only its own pages count, and only those that hugemr reserve --node {node} adds help"
+                ));
+            }
+            return refused(&command.what, &asked.device.name, &refusal);
+        }
     };
     if plan.verdict == Verdict::Undecided && command.what.strict {
         say(
@@ -331,6 +338,10 @@ impl Run<'_> {
             json::write(&json::register(seen, Some(&released)))?;
         } else {
             say(&render::released(&released))?;
+        }
+        if self.command.what.strict && seen.page_proof().is_some_and(|proof| !proof.is_whole()) {
+            remark("the page size of not every MR is proved, and --strict takes that as no");
+            return Ok(Exit::No);
         }
         if self.command.what.strict && matches!(seen.proved, Proved::Impossible(_)) {
             remark("unproven, and --strict takes that as no");

@@ -11,6 +11,7 @@ pub(crate) fn diagnosis(diagnosis: &Diagnosis) -> Value {
         "family": diagnosis.family.map(hugemr_core::device::Family::name),
         "summary": diagnosis.summary,
         "cannot_tell": diagnosis.cannot_tell(),
+        "undecided": diagnosis.undecided(),
         "causes": diagnosis.causes.iter().map(|ranked| json!({
             "cause": ranked.cause.name(),
             "standing": ranked.standing.to_string(),

@@ -9,6 +9,12 @@ pub(crate) fn long(diagnosis: &Diagnosis) -> String {
     if diagnosis.cannot_tell() {
         lines.push("cannot tell: nothing that is known points to a cause".to_owned());
     }
+    if diagnosis.undecided() {
+        lines.push(format!(
+            "cannot tell which of {}: nothing but the error itself speaks for the first",
+            diagnosis.left()
+        ));
+    }
     for (i, ranked) in diagnosis.causes.iter().enumerate() {
         let number = if ranked.standing == Standing::RuledOut {
             "x".to_owned()

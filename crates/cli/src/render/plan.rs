@@ -1,6 +1,6 @@
 //! A plan that fits, or may.
 
-use hugemr_core::device::Device;
+use hugemr_core::device::{Device, Family};
 use hugemr_core::fact::Fit;
 use hugemr_core::host::Host;
 use hugemr_core::plan::{ChunkBound, Pages, Plan, Resource, Verdict};
@@ -24,7 +24,7 @@ pub(crate) fn plan(plan: &Plan, device: &Device, host: &Host, next: &str) -> Str
             other.verdict.name()
         ));
     }
-    if let Some(text) = undecided(plan, device) {
+    if let Some(text) = undecided(plan, device, host) {
         lines.push(text);
     }
     if !next.is_empty() {
@@ -203,12 +203,25 @@ fn bound(plan: &Plan) -> Option<String> {
     ))
 }
 
-fn undecided(plan: &Plan, device: &Device) -> Option<String> {
+fn undecided(plan: &Plan, device: &Device, host: &Host) -> Option<String> {
     (plan.verdict == Verdict::Undecided).then(|| match plan.check(Resource::Entries) {
-        Some(check) if check.fit() == Fit::Undecided => format!(
-            "the number of table entries of {} is not known exactly: register will show it (--strict refuses)",
-            device.name
-        ),
+        Some(check) if check.fit() == Fit::Undecided => {
+            let mut text = format!(
+                "the number of table entries of {} is not known exactly: register will show it (--strict refuses)",
+                device.name
+            );
+            let unknown = check.limit.as_ref().is_some_and(|limit| limit.certain() == 0 && limit.at_most().is_none());
+            if unknown && device.family == Family::Erdma {
+                // Of the CPUs of this host only where the device is on it.
+                let vcpus = host.nodes.as_ref().and_then(|_| crate::host::cpus());
+                text.push_str(&format!(
+                    "\n  {}; know: sudo hugemr probe --device {}",
+                    hugemr_core::prior::text(vcpus.filter(|_| !device.name.starts_with("sim:"))),
+                    device.name
+                ));
+            }
+            text
+        }
         _ => "a limit is not known exactly: register will show it (--strict refuses)".to_owned(),
     })
 }

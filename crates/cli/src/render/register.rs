@@ -125,7 +125,14 @@ impl Seen {
 
 impl Row {
     fn length_arrived(&self) -> bool {
-        self.arrived.is_none_or(|a| a.wire_len == a.len)
+        self.wire_length()
+            .is_none_or(|(len, wire_len)| wire_len == len)
+    }
+
+    /// Bytes asked for, and bytes that the device has of them: as arrived, else as predicted.
+    fn wire_length(&self) -> Option<(u64, u64)> {
+        let arrived = self.arrived.map(|a| (a.len, a.wire_len));
+        arrived.or_else(|| Some((self.mr.chunk.len, self.predicted?.wire_len)))
     }
 
     fn as_predicted(&self) -> bool {
@@ -156,13 +163,20 @@ pub(crate) fn registered(seen: &Seen, all: bool) -> String {
         .iter()
         .filter(|row| !row.length_arrived())
         .collect();
-    if let Some(a) = cut.first().and_then(|row| row.arrived) {
+    if let Some((row, (len, wire_len))) =
+        cut.first().and_then(|row| Some((row, row.wire_length()?)))
+    {
+        let how = if row.arrived.is_some() {
+            "arrived"
+        } else {
+            "sent, as this driver does (predicted)"
+        };
         lines.push(format!(
-            "WRONG LENGTH: {} of {} MRs reached the device cut, though every call succeeded: {} asked for, {} arrived",
+            "WRONG LENGTH: {} of {} MRs reached the device cut, though every call succeeded: {} asked for, {} {how}",
             cut.len(),
             seen.rows.len(),
-            Bytes(a.len),
-            Bytes(a.wire_len)
+            Bytes(len),
+            Bytes(wire_len)
         ));
         lines.push(
             "  transfers beyond the length that arrived would fail; do not use these MRs"

@@ -20,6 +20,16 @@ fn cases() -> String {
     std::fs::read_to_string(workspace("tests/vectors/cases.jsonl")).expect("the cases")
 }
 
+/// Excerpts of logs: the labelled cause first, or that it cannot be told.
+#[test]
+fn every_log_excerpt_is_explained_or_said_not_to_be() {
+    let text =
+        std::fs::read_to_string(workspace("tests/vectors/logs.jsonl")).expect("the excerpts");
+    replay(&text)
+        .exits(0)
+        .says("12 passed, 0 failed, 0 skipped");
+}
+
 /// Replays text.
 fn replay(text: &str) -> Ran {
     run_with("replay -", text.as_bytes())

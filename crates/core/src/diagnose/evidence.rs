@@ -206,6 +206,12 @@ pub struct Evidence {
     /// Whether the driver's kernel line says that the device itself refused the registration (efa: `Failed to process
     /// command REG_MR ... comp_status`, mlx5: `CREATE_MKEY ... limits exceeded`).
     pub said_device_refused: Option<bool>,
+    /// Whether the kernel log says that the device has no memory key left (mlx5: CREATE_MKEY, limits exceeded).
+    pub said_keys_exhausted: Option<bool>,
+    /// Whether the program says that it registers less than it was asked for.
+    pub said_shrunk: Option<bool>,
+    /// Whether a registration by dmabuf was asked for.
+    pub dmabuf: Option<bool>,
     /// Whether `ibv_fork_init` is in force (or RDMAV_FORK_SAFE).
     pub fork_init: Option<bool>,
     /// Whether RDMAV_HUGEPAGES_SAFE is set.

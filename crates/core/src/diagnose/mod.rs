@@ -112,6 +112,24 @@ impl Diagnosis {
         self.first().is_none()
     }
 
+    /// Whether several causes are left and the errno alone speaks for the first of them: which it is cannot be told.
+    #[must_use]
+    pub fn undecided(&self) -> bool {
+        let left = |ranked: &&Ranked| ranked.standing != Standing::RuledOut;
+        let several = self.causes.iter().filter(left).count() > 1;
+        several
+            && self.first().is_some_and(|first| {
+                first.standing == Standing::Possible && first.evidence_for.len() <= 1
+            })
+    }
+
+    /// How many causes are left.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        let ruled_out = |ranked: &&Ranked| ranked.standing == Standing::RuledOut;
+        self.causes.len() - self.causes.iter().filter(ruled_out).count()
+    }
+
     /// How a cause was weighed; `None` where it was no candidate.
     #[must_use]
     pub fn of(&self, cause: Cause) -> Option<&Ranked> {

@@ -31,17 +31,22 @@ pub enum DebugLine {
     },
 }
 
+/// Reads what stands behind the beginning of a message.
+type Read = fn(&str) -> Option<DebugLine>;
+
+/// How messages begin.
+const FORMS: [(&str, Read); 4] = [
+    ("create_mtt, size:", table),
+    ("create_pbl, size:", table),
+    ("start:0x", range),
+    ("page_size:", pages),
+];
+
 /// Reads a line of the kernel's log: the device's name, where one stands before the message, and what the line says. `None`
 /// for every other line.
 #[must_use]
 pub fn debug_line(text: &str) -> Option<(Option<&str>, DebugLine)> {
-    let forms: [(&str, fn(&str) -> Option<DebugLine>); 4] = [
-        ("create_mtt, size:", table),
-        ("create_pbl, size:", table),
-        ("start:0x", range),
-        ("page_size:", pages),
-    ];
-    forms.iter().find_map(|(head, read)| {
+    FORMS.iter().find_map(|(head, read)| {
         let at = text.find(head)?;
         let said = read(&text[at + head.len()..])?;
         Some((device(&text[..at]), said))

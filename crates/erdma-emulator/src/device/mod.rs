@@ -357,6 +357,7 @@ impl Device {
     #[must_use]
     pub fn totals(&self) -> Totals {
         Totals {
+            reg_mrs: self.faults.reg_mrs(),
             live: self.ledger.live().len() as u64,
             used: self.ledger.used(),
             peak: self.ledger.peak(),

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::inbox::{Inbox, ReceiveError, Received};
 use super::session::Session;
 use super::socket::Listener;
-use crate::control;
+use crate::control::{self, Then};
 use crate::device::Device;
 use crate::events::{Event, EventLog, Totals};
 
@@ -272,7 +272,12 @@ impl Server {
             let line = String::from_utf8_lossy(&line);
             let (device, memory) = self.session.device();
             let answer = control::obey(&line, device, memory);
-            self.quit |= answer.quit;
+            match answer.then {
+                Then::Serve => {}
+                Then::Quit => self.quit = true,
+                // For tests of what a machine does without its device: nothing of ours may run any more.
+                Then::Abort => std::process::abort(),
+            }
             let mut text = answer.reply.to_string();
             text.push('\n');
             // A peer that does not read its answers loses them.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use erdma_emulator::cmd::Syndrome;
 use erdma_emulator::config::Config;
-use erdma_emulator::control;
+use erdma_emulator::control::{self, Then};
 use erdma_emulator::events::Event;
 
 use crate::probe::probed;
@@ -142,15 +142,22 @@ fn control_lines() {
     let mut say = |line: &str| {
         let Direct { device, memory, .. } = &mut d.link;
         let answer = control::obey(line, device, memory);
-        assert_eq!(answer.quit, line.trim() == "quit");
+        let then = match line.trim() {
+            "quit" => Then::Quit,
+            "abort" => Then::Abort,
+            _ => Then::Serve,
+        };
+        assert_eq!(answer.then, then);
         answer.reply
     };
     assert_eq!(say("status")["totals"]["used"], 60);
+    assert_eq!(say("status")["totals"]["reg_mrs"], 1);
     assert_eq!(say("budget 50\n")["ok"], true);
     assert_eq!(say("fault refuse@3")["ok"], true);
     assert_eq!(say("stamp 0x100")["stamp"]["blocks"], 60);
     assert_eq!(say("stamp 256 4096")["ok"], true);
     assert_eq!(say("quit\r\n")["ok"], true);
+    assert_eq!(say("abort")["ok"], true);
     for line in [
         "",
         "fly",

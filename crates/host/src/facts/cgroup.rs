@@ -3,34 +3,11 @@
 //! A limit of any ancestor holds, so the lowest one is what counts. Sources: Linux
 //! `Documentation/admin-guide/cgroup-v1/hugetlb.rst`, `Documentation/admin-guide/cgroup-v2.rst`.
 
+use hugemr_core::process::HugetlbLimit;
 use hugemr_core::size::PageSize;
 
 use crate::facts::process::ProcessId;
 use crate::root::Root;
-
-/// A limit on huge pages of one size.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HugetlbLimit {
-    /// Page size.
-    pub page: PageSize,
-    /// Bytes.
-    pub max: u64,
-    /// Bytes in use in that cgroup.
-    pub used: Option<u64>,
-    /// Whether it counts promised pages: then mmap fails with ENOMEM, else the touch (SIGBUS, or EFAULT inside the
-    /// kernel).
-    pub at_mmap: bool,
-    /// The file that sets it, as a path on the host.
-    pub file: String,
-}
-
-impl HugetlbLimit {
-    /// Bytes that still fit under the limit.
-    #[must_use]
-    pub fn left(&self) -> u64 {
-        self.max.saturating_sub(self.used.unwrap_or(0))
-    }
-}
 
 /// What the cgroups above a process allow. Absent limits are not listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -195,10 +195,6 @@ fn process(
     mountinfo: Option<&str>,
 ) -> core::ProcessFacts {
     let process = &facts.process;
-    let limit = |limit: super::Rlimit| core::Rlimit {
-        soft: limit.soft,
-        hard: limit.hard,
-    };
     let groups = root.text(&id.file("cgroup"));
     let status = root.read(&id.file("status")).unwrap_or_default();
     let parent = field(&status, "PPid")
@@ -213,25 +209,14 @@ fn process(
         parent,
         unit: groups.as_deref().and_then(unit),
         container: groups.as_deref().map(in_container),
-        memlock: process.memlock.map(limit),
-        address_space: process.address_space.map(limit),
+        memlock: process.memlock,
+        address_space: process.address_space,
         cap_ipc_lock: process.cap_ipc_lock,
         initial_user_ns: process.initial_user_ns,
         pinned: process.pinned,
         virtual_size: process.virtual_size,
         maps: process.maps,
-        hugetlb: facts
-            .cgroup
-            .hugetlb
-            .iter()
-            .map(|limit| core::HugetlbLimit {
-                page: limit.page,
-                max: limit.max,
-                used: limit.used,
-                at_mmap: limit.at_mmap,
-                file: limit.file.clone(),
-            })
-            .collect(),
+        hugetlb: facts.cgroup.hugetlb.clone(),
         memory_max: facts.cgroup.memory_max,
         memory_counts_huge: mountinfo.and_then(counts_huge),
         hugetlbfs: mountinfo.map(|text| {

@@ -13,11 +13,12 @@ use hugemr_core::host::{Host, Platform};
 
 use crate::pools::Pools;
 use crate::root::Root;
-pub use cgroup::{Cgroup, HugetlbLimit};
+pub use cgroup::Cgroup;
+pub use hugemr_core::process::{HugetlbLimit, Rlimit};
 pub use kernel::{DriverFacts, Kernel, VersionCandidate};
 pub use memory::{HugetlbMount, Memory, Overcommit, ThpMode};
 pub use pci::{Iommu, PciFunction};
-pub use process::{Process, ProcessId, Rlimit};
+pub use process::{Process, ProcessId};
 
 /// Everything that was read of a host, for one of its processes.
 #[derive(Clone, Debug)]

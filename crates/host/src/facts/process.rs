@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use hugemr_core::fact::{Kind, Limit, Source};
+use hugemr_core::fact::Limit;
+use hugemr_core::process::{Rlimit, memlock_limit};
 
 use crate::root::{Root, parse_list};
 
@@ -29,15 +30,6 @@ impl fmt::Display for ProcessId {
             Self::Pid(pid) => write!(f, "{pid}"),
         }
     }
-}
-
-/// A resource limit. `None`: unlimited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rlimit {
-    /// The limit that holds.
-    pub soft: Option<u64>,
-    /// What the process may raise it to by itself.
-    pub hard: Option<u64>,
 }
 
 /// One process.
@@ -100,21 +92,10 @@ impl Process {
         }
     }
 
-    /// Bytes that the process may pin for RDMA, `None` where it could not be read.
-    ///
-    /// The kernel compares all that is pinned with RLIMIT_MEMLOCK unless the process has CAP_IPC_LOCK in the
-    /// *initial* user namespace (`__ib_umem_get`: `capable(CAP_IPC_LOCK)`), so the capability of a container's own
-    /// namespace does not count.
+    /// Bytes that the process may pin for RDMA; see [`memlock_limit`].
     #[must_use]
     pub fn memlock_limit(&self) -> Option<Limit> {
-        let source = |text| Source::new(Kind::Documented, text);
-        if self.cap_ipc_lock == Some(true) && self.initial_user_ns == Some(true) {
-            return Some(Limit::unlimited(source("CAP_IPC_LOCK")));
-        }
-        Some(match self.memlock?.soft {
-            None => Limit::unlimited(source("RLIMIT_MEMLOCK unlimited")),
-            Some(bytes) => Limit::exact(bytes, source("RLIMIT_MEMLOCK")),
-        })
+        memlock_limit(self.memlock, self.cap_ipc_lock, self.initial_user_ns)
     }
 }
 

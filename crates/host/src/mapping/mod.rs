@@ -36,7 +36,7 @@ pub enum Kind {
     Thp,
     /// Ordinary private memory of base pages, never huge ones (MADV_NOHUGEPAGE).
     Base,
-    /// For tests of large ranges on small machines: a memfd of `pages` huge pages, mapped again and again. The range
+    /// For tests of large ranges on small machines: a memfd of `pages` pages, mapped again and again. The range
     /// shows the same bytes in each repetition, and each repetition counts as one mapping (vm.max_map_count).
     Alias {
         /// Page size.
@@ -77,8 +77,8 @@ impl Part {
     /// Whether the pages come from a pool.
     fn is_hugetlb(&self) -> bool {
         match self.kind {
-            Kind::HugeTlb(_) | Kind::Alias { .. } => true,
-            Kind::Memfd(page) => page.bytes() > sys::base_page(),
+            Kind::HugeTlb(_) => true,
+            Kind::Memfd(page) | Kind::Alias { page, .. } => page.bytes() > sys::base_page(),
             Kind::Thp | Kind::Base => false,
         }
     }
@@ -394,7 +394,7 @@ fn place_part(
             no_huge_pages(&range).map_err(fail("madvise(MADV_NOHUGEPAGE)"))?;
             advise(Advice::DontFork).map_err(fail("madvise(MADV_DONTFORK)"))?;
         }
-        Kind::Memfd(_) if !part.is_hugetlb() => {
+        Kind::Memfd(_) | Kind::Alias { .. } if !part.is_hugetlb() => {
             no_huge_pages(&range).map_err(fail("madvise(MADV_NOHUGEPAGE)"))?;
         }
         Kind::HugeTlb(_) | Kind::Memfd(_) | Kind::Alias { .. } => {}

@@ -100,6 +100,22 @@ fn an_alias_repeats_its_pages() {
 }
 
 #[test]
+fn an_alias_of_base_pages_repeats_them() {
+    let kind = Kind::Alias {
+        page: PageSize::K4,
+        pages: 3,
+    };
+    let memory = MapRequest::new(kind, 20 << 10)
+        .align(GIB)
+        .map(&real())
+        .unwrap();
+    poke(&memory, 4 << 10, 9);
+    assert_eq!(peek(&memory, 16 << 10), 9);
+    poke(&memory, (20 << 10) - 1, 8);
+    assert_eq!(peek(&memory, (8 << 10) - 1), 8);
+}
+
+#[test]
 #[ignore = "needs huge pages"]
 fn an_alias_of_huge_pages_repeats_them() {
     let _pools = crate::root::fake::pool_lock();

@@ -1,4 +1,5 @@
 use super::*;
+use crate::pools::Pools;
 use crate::root::fake::Tree;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

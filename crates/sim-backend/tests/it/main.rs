@@ -4,5 +4,6 @@ mod article;
 mod common;
 mod faults;
 mod ledger;
+mod probe;
 mod reports;
 mod tables;

@@ -29,7 +29,9 @@ impl Program {
         let list = unsafe { (verbs.ibv_get_device_list)(&raw mut count) };
         let devices = (0..usize::try_from(count).unwrap()).map(|index| {
             // SAFETY: inside the list, which has `count` elements.
-            unsafe { list.add(index).read() }
+            let place = unsafe { list.add(index) };
+            // SAFETY: as above.
+            unsafe { place.read() }
         });
         let is_it = |device: &_| {
             // SAFETY: a device of the list.

@@ -86,6 +86,8 @@ struct Fields {
     family: Option<&'static str>,
     message: String,
     cannot_tell: bool,
+    /// Several causes, and nothing but the errno speaks for the first.
+    undecided: bool,
     entries: Option<u64>,
     entries_4k: Option<u64>,
     entries_64k: Option<u64>,
@@ -123,6 +125,7 @@ pub(super) fn answer(input: &Input) -> Result<Answer, String> {
         family: diagnosis.family.map(Family::name),
         message: diagnosis.to_string(),
         cannot_tell: diagnosis.cannot_tell(),
+        undecided: diagnosis.undecided(),
         entries: numbers.and_then(|n| n.effective).map(|(_, n)| n),
         entries_4k: numbers.map(|n| n.entries_4k),
         entries_64k: numbers.map(|n| n.entries_64k),

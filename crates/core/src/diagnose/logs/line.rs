@@ -56,6 +56,7 @@ pub fn scan(line: &str) -> Option<Finding> {
     kernel(&line)
         .or_else(|| libibverbs(&line))
         .or_else(|| transfer(&line))
+        .or_else(|| shrunk(&line))
         .or_else(|| registration(&line))
         .or_else(|| facts(&line))
 }
@@ -112,6 +113,7 @@ fn kernel(line: &str) -> Option<Finding> {
         e.operation = Some(Operation::RegMr);
         e.errno = text::errno(line);
         e.said_device_refused = Some(true);
+        e.said_keys_exhausted = has("create_mkey").then_some(true);
         f.is_failure = true;
     } else if has("create_mkey_warn") || has(": failed to register mr [") {
         e.operation = Some(Operation::RegMr);
@@ -161,10 +163,24 @@ fn transfer(line: &str) -> Option<Finding> {
     })
 }
 
+/// Mooncake before it cut buffers itself: it registers the beginning, and gives all of it out (kvcache-ai/Mooncake#2017). The
+/// errno that it prints then is one of an earlier call.
+fn shrunk(line: &str) -> Option<Finding> {
+    (line.contains("max_mr_size") && line.contains("shrink it to")).then(|| {
+        let mut f = finding(teller(line), true, line);
+        let e = &mut f.evidence;
+        e.operation = Some(Operation::Transfer);
+        e.length = text::number_after(line, &["shrink it to"]);
+        e.said_shrunk = Some(true);
+        f
+    })
+}
+
 /// A registration that failed, in any program's words.
 fn registration(line: &str) -> Option<Finding> {
-    const REGISTERS: [&str; 12] = [
+    const REGISTERS: [&str; 13] = [
         "reg_mr",
+        "reg_dmabuf_mr",
         "mr_reg",
         "mr_regattr",
         "register mr",
@@ -204,6 +220,7 @@ fn registration(line: &str) -> Option<Finding> {
         .and_then(|bits| u32::try_from(bits).ok())
         .map(Access::from_bits_retain);
     e.memory = memory(line);
+    e.dmabuf = line.contains("reg_dmabuf_mr").then_some(true);
     e.memlock = text::number_after(line, &["(current"])
         .filter(|_| line.contains("ulimit -l"))
         .map(|kib| {

@@ -128,6 +128,7 @@ impl Log {
         }
         e.said_command_timeout = e.said_command_timeout.or(context.said_command_timeout);
         e.said_device_refused = e.said_device_refused.or(context.said_device_refused);
+        e.said_keys_exhausted = e.said_keys_exhausted.or(context.said_keys_exhausted);
         e.memlock = e.memlock.take().or_else(|| context.memlock.clone());
         e.max_mr_size = e.max_mr_size.take().or_else(|| context.max_mr_size.clone());
         if e.family == Some(Family::Erdma) && context.platform.driver != e.platform.driver {
@@ -160,4 +161,5 @@ fn keep_context(context: &mut Evidence, e: &Evidence) {
     // "Out of mr size" belongs to its own failure; only its absence could tell something about others.
     context.said_command_timeout = context.said_command_timeout.or(e.said_command_timeout);
     context.said_device_refused = context.said_device_refused.or(e.said_device_refused);
+    context.said_keys_exhausted = context.said_keys_exhausted.or(e.said_keys_exhausted);
 }

@@ -110,6 +110,9 @@ pub(super) fn wrong_length(case: &Case<'_>, s: &mut Scale) {
 
 pub(super) fn truncated_mr(case: &Case<'_>, s: &mut Scale) {
     let e = case.e;
+    if e.said_shrunk == Some(true) {
+        s.proves("the program says that it registered only the beginning");
+    }
     match (e.length, e.advertised_length) {
         (Some(len), Some(said)) if said > len => {
             s.proves(format!(

@@ -218,6 +218,9 @@ pub(super) fn max_mr_size(case: &Case<'_>, s: &mut Scale) {
 
 pub(super) fn mr_count(case: &Case<'_>, s: &mut Scale) {
     let e = case.e;
+    if e.said_keys_exhausted == Some(true) {
+        s.proves("the kernel log says that the device has no memory key left (limits exceeded)");
+    }
     let (Some(live), Some(limit)) = (e.mrs_live, &e.max_mr) else {
         s.lacks("the number of MRs of the device");
         return;

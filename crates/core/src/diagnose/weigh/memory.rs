@@ -196,6 +196,12 @@ pub(super) fn odp(case: &Case<'_>, s: &mut Scale) {
     }
 }
 
+pub(super) fn unsupported(case: &Case<'_>, s: &mut Scale) {
+    if case.e.dmabuf == Some(true) {
+        s.points("a registration by dmabuf was asked for");
+    }
+}
+
 pub(super) fn iova_offset(case: &Case<'_>, s: &mut Scale) {
     match (case.e.addr, case.e.iova) {
         (Some(addr), Some(iova)) if addr % 4096 == iova % 4096 => {

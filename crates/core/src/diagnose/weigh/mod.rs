@@ -134,9 +134,10 @@ pub(super) fn weigh(cause: Cause, case: &Case<'_>) -> Scale {
         RawIoPrivilege => host::raw_io(case, s),
         PageSizeUnsupported => host::page_size(case, s),
         PopulateUnsupported => host::populate(case, s),
+        UnsupportedOperation => memory::unsupported(case, s),
         // Nothing that could be known beforehand decides these; the errno alone speaks for them.
-        DeviceRefusal | DeviceGone | PoisonedPage | UnsupportedOperation | FdLimit | ShmGroup
-        | MrInUse | StaleHandle | Interrupted => {}
+        DeviceRefusal | DeviceGone | PoisonedPage | FdLimit | ShmGroup | MrInUse | StaleHandle
+        | Interrupted => {}
     }
     scale
 }

@@ -4,6 +4,7 @@ use crate::device::{Family, LOWEST_FIELD_REPORT};
 use crate::doctor::{Examined, Finding, Verbs, argument};
 use crate::fact::Fit;
 use crate::plan::{Pages, Refusal, Resource, WayOut};
+use crate::prior;
 use crate::size::{Bytes, Grouped};
 
 /// A refusal by the device's limits.
@@ -92,12 +93,31 @@ pub(super) fn budget(e: &Examined<'_>, out: &mut Vec<Finding>) {
         let need = Grouped(check.need.1);
         let source = format!("{}: {}", name, limit.source);
         let finding = match check.resource {
-            Resource::Entries if e.case.device.family == Family::Erdma => Finding::unknown(
-                "budget",
-                format!(
-                    "MTT budget never measured here; lowest field report {} entries (need {} %)",
-                    Grouped(LOWEST_FIELD_REPORT),
-                    per_cent(check.need.1, LOWEST_FIELD_REPORT)
+            Resource::Entries if limit.certain() > 0 || limit.at_most().is_some() => {
+                Finding::unknown(
+                    "budget",
+                    match limit.at_most() {
+                        Some(most) => format!(
+                            "MTT budget between {} and {} entries; need {need}",
+                            Grouped(limit.certain()),
+                            Grouped(most)
+                        ),
+                        None => format!(
+                            "MTT budget at least {} entries; need {need}",
+                            Grouped(limit.certain())
+                        ),
+                    },
+                )
+            }
+            Resource::Entries if e.case.device.family == Family::Erdma => rule_of_thumb(
+                e,
+                Finding::unknown(
+                    "budget",
+                    format!(
+                        "MTT budget never measured here; lowest field report {} entries (need {} %)",
+                        Grouped(LOWEST_FIELD_REPORT),
+                        per_cent(check.need.1, LOWEST_FIELD_REPORT)
+                    ),
                 ),
             ),
             Resource::Entries => Finding::unknown(
@@ -123,12 +143,31 @@ pub(super) fn budget(e: &Examined<'_>, out: &mut Vec<Finding>) {
         out.push(
             finding
                 .seen(source)
-                .fix(format!(
-                    "try it: hugemr register {} --device {name}; or state it: --budget N",
-                    argument(plan.wanted)
-                ))
+                .fix(match (check.resource, e.case.verbs) {
+                    (Resource::Entries, Verbs::Usable(_)) => {
+                        format!("sudo hugemr probe --device {name}; or state it: --budget N")
+                    }
+                    _ => format!(
+                        "try it: hugemr register {} --device {name}; or state it: --budget N",
+                        argument(plan.wanted)
+                    ),
+                })
                 .deciding(true),
         );
+    }
+}
+
+/// What the number of vCPUs lets one guess, marked as what it is.
+fn rule_of_thumb(e: &Examined<'_>, finding: Finding) -> Finding {
+    let nodes = e.case.host.nodes.iter().flatten();
+    let vcpus: u64 = nodes.map(|node| node.cpus.len() as u64).sum();
+    match prior::by_vcpus(vcpus) {
+        Some(entries) if vcpus > 0 => finding.so(format!(
+            "rule of thumb {} entries ({} for each of {vcpus} vCPUs, inferred)",
+            Grouped(entries),
+            Grouped(prior::ENTRIES_PER_VCPU)
+        )),
+        _ => finding,
     }
 }
 

@@ -3,11 +3,12 @@
 mod host;
 mod process;
 
+pub use crate::process::{HugetlbLimit, Rlimit};
 pub use host::{
     Buddy, Candidate, DriverFacts, Function, Iommu, KernelFacts, MemoryFacts, PoolFacts, Pools,
     Port, RdmaDevice, Tracing, Visible,
 };
-pub use process::{HugetlbLimit, Mount, ProcessFacts, Rlimit, Shm};
+pub use process::{Mount, ProcessFacts, Shm};
 
 use crate::host::{Driver, Host, Platform, Presumption};
 

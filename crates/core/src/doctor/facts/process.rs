@@ -1,39 +1,8 @@
 //! Facts of one process: what it may pin and map.
 
-use crate::fact::{Kind, Limit, Source};
+use crate::fact::Limit;
+use crate::process::{HugetlbLimit, Rlimit, memlock_limit};
 use crate::size::PageSize;
-
-/// A resource limit. `None`: unlimited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rlimit {
-    /// The limit that holds.
-    pub soft: Option<u64>,
-    /// What the process may raise it to by itself.
-    pub hard: Option<u64>,
-}
-
-/// A limit on huge pages of one size, of a cgroup above the process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HugetlbLimit {
-    /// Page size.
-    pub page: PageSize,
-    /// Bytes.
-    pub max: u64,
-    /// Bytes in use.
-    pub used: Option<u64>,
-    /// Whether it counts promised pages: then mmap fails with ENOMEM, else the touch.
-    pub at_mmap: bool,
-    /// The file that sets it.
-    pub file: String,
-}
-
-impl HugetlbLimit {
-    /// Bytes that still fit.
-    #[must_use]
-    pub fn left(&self) -> u64 {
-        self.max.saturating_sub(self.used.unwrap_or(0))
-    }
-}
 
 /// A mounted hugetlbfs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,20 +77,10 @@ impl ProcessFacts {
             .map_or_else(|| "/proc/self".to_owned(), |pid| format!("/proc/{pid}"))
     }
 
-    /// Bytes that it may pin for RDMA, `None` where it could not be read.
-    ///
-    /// The kernel compares all that is pinned with RLIMIT_MEMLOCK unless the process has CAP_IPC_LOCK in the *initial*
-    /// user namespace (`__ib_umem_get`: `capable(CAP_IPC_LOCK)`).
+    /// Bytes that it may pin for RDMA; see [`memlock_limit`].
     #[must_use]
     pub fn memlock_limit(&self) -> Option<Limit> {
-        let source = |text| Source::new(Kind::Documented, text);
-        if self.cap_ipc_lock == Some(true) && self.initial_user_ns == Some(true) {
-            return Some(Limit::unlimited(source("CAP_IPC_LOCK")));
-        }
-        Some(match self.memlock?.soft {
-            None => Limit::unlimited(source("RLIMIT_MEMLOCK unlimited")),
-            Some(bytes) => Limit::exact(bytes, source("RLIMIT_MEMLOCK")),
-        })
+        memlock_limit(self.memlock, self.cap_ipc_lock, self.initial_user_ns)
     }
 
     /// The least that is left under the limits of each page size, bytes.

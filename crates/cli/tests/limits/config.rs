@@ -1,0 +1,64 @@
+//! The config file: under the flags, refused with line and key where it is wrong.
+
+use crate::common::run;
+
+fn file(folder: &tempfile::TempDir, text: &str) -> String {
+    let path = folder.path().join("config.toml");
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn it_gives_what_the_flags_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = file(
+        &folder,
+        "device = \"sim:erdma\"\n[facts]\nbudget = \"5000-6000\"\nkernel = \"6.12.40\"\n[devices.\"sim:erdma\"]\nbudget = 7000\n",
+    );
+    let ran = run(&format!("--config {config} plan 1TiB --pages 4KiB")).exits(1);
+    assert!(
+        ran.out.contains("7,000"),
+        "the device's own table counts: {}",
+        ran.out
+    );
+    run(&format!("plan 4MiB --pages 4KiB --config {config}"))
+        .exits(0)
+        .says("7,000")
+        .says("config file, given");
+    run(&format!(
+        "plan 4MiB --pages 4KiB --config {config} --budget 8000"
+    ))
+    .exits(0)
+    .says("8,000")
+    .says("--budget, given");
+    run(&format!(
+        "plan 4MiB --pages 4KiB --config {config} --device sim:efa"
+    ))
+    .exits(0)
+    .says("5,000 to 6,000");
+}
+
+#[test]
+fn a_bad_file_is_refused_with_line_and_key() {
+    let folder = tempfile::tempdir().unwrap();
+    for (text, line, key) in [
+        ("[facts]\nbugdet = 5\n", "line 2", "bugdet"),
+        ("[facts]\n\nbudget = \"9-5\"\n", "line 3", "budget"),
+        ("[facts]\nkernel = 6.1\n", "line 2", "kernel"),
+        ("device = 5\n", "line 1", "device"),
+        ("[devices.x]\nmax_mr = \"many\"\n", "line 2", "max_mr"),
+        ("[facts\n", "line 1", "[facts"),
+    ] {
+        let config = file(&folder, text);
+        let ran = run(&format!("plan 1GiB --device sim:erdma --config {config}")).exits(2);
+        assert!(
+            ran.err.contains(&config) && ran.err.contains(line) && ran.err.contains(key),
+            "{}",
+            ran.err
+        );
+        assert!(ran.out.is_empty());
+    }
+    let ran = run("plan 1GiB --device sim:erdma --config /no/such.toml").exits(2);
+    assert!(ran.err.contains("/no/such.toml"), "{}", ran.err);
+    run("plan 1GiB --device sim:erdma --config /no/such.toml --json").exits(2);
+}

@@ -1,0 +1,159 @@
+//! What a probe finds on simulated devices, and who uses it afterwards.
+
+use crate::common::run;
+
+/// A simulated device in a file, with more lines.
+fn device(folder: &tempfile::TempDir, base: &str, more: &str) -> String {
+    let path = folder.path().join(format!("{base}.toml"));
+    std::fs::write(&path, format!("base = \"{base}\"\n{more}")).unwrap();
+    format!("sim:{}", path.display())
+}
+
+#[test]
+fn four_families_are_found_to_the_entry_and_released() {
+    for (name, entries) in [
+        ("sim:ecs.r8a.32xlarge", 33_554_431u64),
+        ("sim:ionic", 1 << 20),
+        ("sim:efa", 25_165_823),
+        ("sim:mlx4", 8_388_608),
+        ("sim:ascend", 8_388_608),
+    ] {
+        let ran = run(&format!("probe --device {name} --json")).exits(0);
+        let json = ran.json();
+        assert_eq!(json["exact"], entries, "{name}");
+        assert_eq!(json["end"], "full", "{name}");
+        assert_eq!(json["left"], 0, "{name}");
+        assert!(json["saved"].is_null(), "{name}");
+        assert_eq!(json["large_pages"]["used"], true, "{name}");
+    }
+}
+
+#[test]
+fn a_limit_of_one_mr_a_wrong_length_and_small_pages_are_told() {
+    let ionic = run("probe --device sim:ionic --json").json();
+    assert_eq!(ionic["entries_per_mr"]["worked"], 524_288);
+    // One entry more is longer than what is advertised: not tried.
+    assert!(ionic["entries_per_mr"]["refused"].is_null());
+    assert_eq!(
+        ionic["longest_mr"]["longer_refused"], false,
+        "the advertised size is a disguise"
+    );
+    let old = "probe --device sim:ecs.r8a.32xlarge --kernel 6.1.192 --driver in-tree";
+    run(old).exits(0).says("WRONG: 64 GiB arrived as 0 B");
+    run("probe --device sim:ecs.r8a.32xlarge --kernel 4.19")
+        .exits(0)
+        .says("NOT used");
+}
+
+#[test]
+fn a_plan_a_doctor_and_a_registration_use_what_was_probed() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = device(&folder, "erdma", "[actual]\nentries = 1_000_000\n");
+    let limits = folder.path().join("x/limits.toml");
+    let with = format!("--device {name} --limits {}", limits.display());
+    run(&format!("plan 8GiB --pages 4KiB {with}"))
+        .exits(0)
+        .says("undecided");
+    run(&format!("probe {with}"))
+        .exits(0)
+        .says("1,000,000 table entries, to the entry")
+        .says("saved in");
+    let refused = run(&format!("plan 8GiB --pages 4KiB {with}")).exits(1);
+    assert!(refused.out.contains("1,000,000"), "{}", refused.out);
+    run(&format!("plan 3GiB --pages 4KiB {with}"))
+        .exits(0)
+        .says("probed on 20");
+    run(&format!("register 8GiB --pages 4KiB {with}")).exits(1);
+    let doctor = run(&format!("doctor --for 8GiB --pages 4KiB {with}")).exits(1);
+    assert!(doctor.out.contains("1,000,000"), "{}", doctor.out);
+    let diagnosis = run(&format!(
+        "diagnose --errno EIO --length 8GiB --page 4KiB {with}"
+    ))
+    .exits(0);
+    assert!(diagnosis.out.contains("1,000,000"), "{}", diagnosis.out);
+    // Another file knows nothing, nor does none at all.
+    run(&format!("plan 8GiB --pages 4KiB --device {name}"))
+        .exits(0)
+        .says("undecided");
+}
+
+#[test]
+fn what_was_measured_under_other_software_is_said_and_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = device(&folder, "erdma", "[actual]\nentries = 1_000_000\n");
+    let limits = folder.path().join("limits.toml");
+    let with = format!("--device {name} --limits {}", limits.display());
+    run(&format!("probe {with}")).exits(0);
+    let ran = run(&format!("plan 8GiB --pages 4KiB {with} --kernel 6.13.1"))
+        .exits(0)
+        .says("undecided");
+    for text in ["1,000,000", "kernel was 6.12.31, is 6.13.1", "hugemr probe"] {
+        assert!(ran.err.contains(text), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_bound_a_deadline_and_others_give_an_interval_or_a_no() {
+    let ran = run("probe --device sim:ecs.r8a.32xlarge --up-to 1000000 --json")
+        .exits(0)
+        .json();
+    assert_eq!(
+        (&ran["end"], &ran["entries"]["min"]),
+        (&"up_to".into(), &1_000_000.into())
+    );
+    assert!(ran["entries"]["max"].is_null());
+    let folder = tempfile::tempdir().unwrap();
+    let slow = device(&folder, "erdma", "[delay]\nreg_us = 40000\n");
+    let ran = run(&format!("probe --device {slow} --deadline 300ms --json"))
+        .exits(0)
+        .json();
+    assert_eq!(ran["end"], "deadline");
+    assert_eq!(ran["left"], 0);
+    let held = device(&folder, "efa", "[used]\nentries = 5000\nmrs = 3\n");
+    run(&format!("probe --device {held}"))
+        .exits(1)
+        .says("others hold 3 MRs")
+        .says("--beside-others");
+    let beside = run(&format!("probe --device {held} --beside-others --json"))
+        .exits(0)
+        .json();
+    assert_eq!(beside["exact"], 25_165_823);
+    run("probe --device sim:erdma --memlock 64MiB")
+        .exits(1)
+        .says("16,384 entries")
+        .says("--up-to 16384");
+    run("probe --device sim:erdma --memlock 64MiB --up-to 16384").exits(0);
+    run("probe --device sim:erdma --deadline soon").exits(2);
+    run("probe --device sim:erdma --up-to 0").exits(2);
+}
+
+#[test]
+fn a_registration_narrows_what_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = device(&folder, "erdma", "[actual]\nentries = 1_000_000\n");
+    let limits = folder.path().join("limits.toml");
+    let with = format!("--device {name} --limits {}", limits.display());
+    let ran = run(&format!("register 1GiB --pages 4KiB {with}")).exits(0);
+    assert!(ran.err.contains("262,144 or more entries"), "{}", ran.err);
+    // 16 GiB of 4 KiB pages as MRs of 1 GiB: the fourth is refused.
+    let ran = run(&format!("register 16GiB --chunk 1GiB --pages 4KiB {with}")).exits(3);
+    assert!(
+        ran.err
+            .contains("now known to have 786,432 to 1,048,575 entries"),
+        "{}",
+        ran.err
+    );
+    let ran = run(&format!("register 512MiB --pages 4KiB {with}")).exits(0);
+    assert!(!ran.err.contains("now known"), "{}", ran.err);
+    // Without a file nothing is saved for a simulated device.
+    let ran = run(&format!("register 1GiB --pages 4KiB --device {name}")).exits(0);
+    assert!(ran.err.is_empty(), "{}", ran.err);
+}
+
+#[test]
+fn usage_needs_a_kernel_with_rdma() {
+    run("usage --device sim:erdma").exits(2);
+    let ran = run("usage");
+    assert!([0, 3].contains(&ran.code), "{}", ran.err);
+    assert_eq!(run("usage --device no_such_device").code, 3);
+}
