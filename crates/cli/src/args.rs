@@ -94,8 +94,8 @@ pub(crate) struct PlanCommand {
     /// Show each segment and quirk with its source
     #[arg(long)]
     pub(crate) explain: bool,
-    /// Print every MR as a line (number, offset, length, page), streamed
-    #[arg(long, conflicts_with_all = ["json", "explain", "estimate"])]
+    /// Print every MR as a line (number from 0, offset, length, page), streamed; with --json as JSON Lines
+    #[arg(long, conflicts_with_all = ["explain", "estimate"])]
     pub(crate) list: bool,
     #[command(flatten)]
     pub(crate) time: EstimateArgs,
@@ -109,7 +109,7 @@ pub(crate) struct PlanCommand {
 pub(crate) struct RegisterCommand {
     #[command(flatten)]
     pub(crate) what: WhatArgs,
-    /// Keep everything registered until SIGINT or SIGTERM
+    /// Keep everything registered until a signal that ends the process (SIGINT, SIGTERM, SIGHUP, ...)
     #[arg(long)]
     pub(crate) hold: bool,
     /// Add the huge pages that are missing, and give exactly those back at the end (needs root)
@@ -135,10 +135,10 @@ pub(crate) struct RegisterCommand {
     #[arg(long, value_enum, value_name = "KIND", default_value = "scattered")]
     pub(crate) layout: SimLayout,
     /// Threads that populate and register [default: one for each CPU of the process; one without memory]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
     /// For tests of large ranges on small machines: the same N huge pages again and again behind the whole range
-    #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = parse_alias, hide_short_help = true)]
     pub(crate) alias_pages: Option<std::num::NonZeroU64>,
     /// What the MRs allow: a list of local-write, remote-read, remote-write, remote-atomic, relaxed-ordering
     #[arg(long, value_name = "LIST", value_parser = parse_access, default_value = "local-write,remote-read,remote-write")]
@@ -171,6 +171,9 @@ pub(crate) struct WhatArgs {
     pub(crate) shape: ShapeArgs,
     #[command(flatten)]
     pub(crate) facts: FactArgs,
+    /// The command line, for others like it.
+    #[arg(skip)]
+    pub(crate) typed: crate::typed::Typed,
 }
 
 /// How the MRs are to be cut and used.
@@ -187,10 +190,10 @@ pub(crate) struct ShapeArgs {
     #[arg(long)]
     pub(crate) one_mr: bool,
     /// Devices that each register all of it
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_copies)]
     pub(crate) devices: u64,
     /// Protection domains that each register all of it
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_copies)]
     pub(crate) pds: u64,
     /// Entries of the table to leave free: a number, or 10%
     #[arg(long, value_name = "N", value_parser = parse_leave, default_value = "0")]
@@ -242,7 +245,7 @@ pub(crate) struct ReserveCommand {
     #[arg(long, value_name = "PAGE", value_parser = parse_page, default_value = "2MiB")]
     pub(crate) pages: PageSize,
     /// From this NUMA node only
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_id)]
     pub(crate) node: Option<u32>,
     /// The same number from each node (the default)
     #[arg(long, conflicts_with = "node")]
@@ -388,16 +391,54 @@ pub(crate) struct MaybeKernel(pub(crate) Option<KernelVersion>);
 
 pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     let digits: String = text.chars().filter(|c| !matches!(c, ',' | '_')).collect();
+    if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_digit()) {
+        return Err(format!("{text:?} is no whole number from 0 on"));
+    }
     digits
         .parse()
-        .map_err(|_| format!("{text:?} is no whole number"))
+        .map_err(|_| format!("{text} is above {}, the largest number", u64::MAX))
+}
+
+/// A whole number of at least one.
+fn parse_some<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    match parse_count(text)? {
+        0 => Err("0 is too few: at least 1".to_owned()),
+        n => T::try_from(n).map_err(|_| format!("{text} is too many")),
+    }
+}
+
+/// How many devices or protection domains.
+fn parse_copies(text: &str) -> Result<u64, String> {
+    match parse_some(text)? {
+        n if n > 1024 => Err(format!("{n} is too many: at most 1024")),
+        n => Ok(n),
+    }
+}
+
+/// The number of a process, or of a node.
+pub(crate) fn parse_id(text: &str) -> Result<u32, String> {
+    u32::try_from(parse_count(text)?).map_err(|_| format!("{text} is no such number"))
+}
+
+fn parse_threads(text: &str) -> Result<std::num::NonZeroUsize, String> {
+    let n: usize = parse_some(text)?;
+    std::num::NonZeroUsize::new(n).ok_or_else(|| "0 is too few: at least 1".to_owned())
+}
+
+fn parse_alias(text: &str) -> Result<std::num::NonZeroU64, String> {
+    let n: u64 = parse_some(text)?;
+    std::num::NonZeroU64::new(n).ok_or_else(|| "0 is too few: at least 1".to_owned())
 }
 
 pub(crate) fn parse_budget(text: &str) -> Result<Budget, String> {
     if text.eq_ignore_ascii_case("unknown") {
         return Ok(Budget::Unknown);
     }
-    let (low, high) = text.split_once('-').unwrap_or((text, text));
+    let (low, high) = match text.split_once('-') {
+        Some((low, high)) if !low.is_empty() && !high.is_empty() => (low, high),
+        Some(_) => return Err(format!("{text:?} is no N, no LOW-HIGH and not unknown")),
+        None => (text, text),
+    };
     let (low, high) = (parse_count(low)?, parse_count(high)?);
     if low > high {
         return Err(format!(
@@ -413,7 +454,15 @@ pub(crate) fn parse_kernel(text: &str) -> Result<MaybeKernel, String> {
     }
     text.parse()
         .map(|version| MaybeKernel(Some(version)))
-        .map_err(|e| format!("{e}"))
+        .map_err(|_| {
+            let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+            match digits.map(|at| text[..at].trim_end_matches('.')) {
+                Some(front) if !front.is_empty() => format!(
+                    "{text:?} is no upstream version: what a distribution puts behind it hides which fixes it has; write {front} for the fixes of that version alone, or unknown"
+                ),
+                _ => format!("{text:?} is no kernel version (write for example 6.12.31 or 6.8, or unknown)"),
+            }
+        })
 }
 
 pub(crate) fn parse_driver(text: &str) -> Result<Driver, String> {

@@ -179,9 +179,9 @@ fn find(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, Failure> {
         places = vec![path.to_owned()];
     }
     for path in places {
-        match std::fs::read_to_string(&path) {
+        match hugemr_input::text(&path, hugemr_input::SETTINGS) {
             Ok(text) => return Ok(Some((path, text))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => {}
+            Err(error) if error.is_not_found() && named.is_none() => {}
             Err(error) => {
                 return Err(Failure::usage(format_args!(
                     "the config file {} cannot be read: {error}",

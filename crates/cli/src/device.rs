@@ -107,6 +107,14 @@ fn overrides(facts: &FactArgs) -> Overrides {
 /// Opens a device and tells what is known of the host it is on.
 pub(crate) fn open(name: Option<&str>, facts: &FactArgs) -> Result<(Opened, Host), Failure> {
     match name {
+        Some("") => Err(Failure::usage("--device: the name is empty").with(CHOOSE)),
+        Some(name) if name.contains('/') && !name.starts_with("sim:") => Err(Failure::usage(
+            format_args!("--device {name}: a device of this host has no / in its name"),
+        )
+        .with(format!(
+            "a file with a simulated device: --device {}",
+            crate::typed::quoted(format!("sim:{name}").as_ref())
+        ))),
         Some(name) if name.starts_with("sim:") => {
             let device = hugemr_sim::open(name, &overrides(facts)).map_err(|error| {
                 let mut failure = Failure::usage(&error);

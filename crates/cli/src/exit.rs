@@ -32,6 +32,10 @@ pub(crate) struct Failure {
     pub(crate) more: Vec<String>,
     /// What was said already on standard output, if anything.
     pub(crate) told: bool,
+    /// For JSON: the diagnosis as a document.
+    pub(crate) diagnosis: Option<serde_json::Value>,
+    /// For JSON: which MR failed, how many stood, and what could not be taken back.
+    pub(crate) failed: Option<serde_json::Value>,
 }
 
 impl Failure {
@@ -49,6 +53,8 @@ impl Failure {
             what: what.to_string(),
             more: Vec::new(),
             told: false,
+            diagnosis: None,
+            failed: None,
         }
     }
 
@@ -67,6 +73,8 @@ impl From<std::io::Error> for Failure {
                 what: String::new(),
                 more: Vec::new(),
                 told: true,
+                diagnosis: None,
+                failed: None,
             };
         }
         Self::system(format_args!("cannot write the answer: {error}"))

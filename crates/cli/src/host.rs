@@ -45,6 +45,18 @@ pub(crate) fn free_pages() -> Vec<(PageSize, u64)> {
         .collect()
 }
 
+/// Page size of ordinary memory.
+pub(crate) fn base_page() -> Option<PageSize> {
+    // SAFETY: sysconf touches no memory of ours.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    PageSize::new(u64::try_from(bytes).ok()?).ok()
+}
+
+/// Sizes of huge pages of which this kernel has pools.
+pub(crate) fn huge_page_sizes() -> Vec<PageSize> {
+    hugemr_host::pools::Pools::read(&Root::real()).sizes()
+}
+
 /// Threads for populating and registering: the CPUs that this process may use.
 pub(crate) fn threads() -> std::num::NonZeroUsize {
     let cpus = hugemr_host::populate::usable_cpus(&Root::real());

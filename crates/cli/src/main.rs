@@ -20,47 +20,73 @@ mod request;
 mod signals;
 #[cfg(debug_assertions)]
 mod test_at;
+mod typed;
 mod waiting;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use args::{Cli, Command};
 use exit::{Ended, Exit, Failure};
+use render::words;
+use typed::Typed;
 
 fn main() -> ExitCode {
-    let mut cli = match Cli::try_parse() {
+    let mut cli = match parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are answers; clap knows which stream and which of them are failures.
-            let failed = error.use_stderr();
-            if failed && std::env::args().any(|word| word == "--json") {
-                let text = error.to_string();
-                let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-                let what = lines
-                    .next()
-                    .unwrap_or_default()
-                    .trim_start_matches("error: ");
-                let mut failure = Failure::usage(what);
-                failure.more.extend(lines.map(str::to_owned));
-                let _broken_pipe = json::write(&json::FailureDocument::new(&failure));
-            }
-            let _broken_pipe = error.print();
-            return if failed { Exit::Usage } else { Exit::Yes }.into();
-        }
+        Err(error) => return not_parsed(&error),
     };
-    let json = wants_json(&cli.command);
+    let style = style(&cli.command);
     let ended =
         config::apply(cli.config.as_deref(), &mut cli.command).and_then(|()| run(cli.command));
     match ended {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            report(&failure, json);
+            report(&failure, style);
             failure.exit.into()
         }
     }
+}
+
+/// The command line, with what was typed kept for the lines that are printed.
+fn parse() -> Result<Cli, clap::Error> {
+    let mut matches = Cli::command().try_get_matches()?;
+    let typed = Typed::of(&matches);
+    let mut cli = Cli::from_arg_matches_mut(&mut matches)?;
+    match &mut cli.command {
+        Command::Plan(command) => command.what.typed = typed,
+        Command::Register(command) => command.what.typed = typed,
+        _ => {}
+    }
+    Ok(cli)
+}
+
+/// Help and version are answers; clap knows which stream and which of them are failures.
+fn not_parsed(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return match error.print().map_err(Failure::from) {
+            Err(failure) => {
+                report(&failure, None);
+                failure.exit.into()
+            }
+            Ok(()) => Exit::Yes.into(),
+        };
+    }
+    if std::env::args_os().any(|word| word == "--json") {
+        let text = error.to_string();
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let what = lines
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("error: ");
+        let mut failure = Failure::usage(what);
+        failure.more.extend(lines.map(str::to_owned));
+        let _broken_pipe = json::write(&json::FailureDocument::new(&failure));
+    }
+    let _broken_pipe = error.print();
+    Exit::Usage.into()
 }
 
 fn run(command: Command) -> Ended {
@@ -82,34 +108,41 @@ fn run(command: Command) -> Ended {
     }
 }
 
-fn wants_json(command: &Command) -> bool {
-    match command {
-        Command::Plan(command) => command.what.json,
-        Command::Register(command) => command.what.json,
-        Command::Reserve(command) => command.json,
-        Command::Release(command) => command.json,
-        Command::Devices(command) => command.json,
-        Command::Diagnose(command) => command.json,
-        Command::Doctor(command) => command.json,
-        Command::Inspect(command) => command.json,
-        Command::Probe(command) => command.json,
-        Command::Learn(command) => command.json,
-        Command::Usage(command) => command.json,
-        Command::Replay(command) => command.json,
-        Command::Man | Command::Completions { .. } => false,
-    }
+/// How the answer is written as JSON; `None` where it is not.
+fn style(command: &Command) -> Option<json::Style> {
+    let (json, lines) = match command {
+        Command::Plan(command) => (command.what.json, command.list),
+        // One when it is held, one when it is released.
+        Command::Register(command) => (command.what.json, command.hold),
+        Command::Reserve(command) => (command.json, false),
+        Command::Release(command) => (command.json, false),
+        Command::Devices(command) => (command.json, false),
+        Command::Diagnose(command) => (command.json, false),
+        Command::Doctor(command) => (command.json, false),
+        Command::Inspect(command) => (command.json, false),
+        Command::Probe(command) => (command.json, false),
+        Command::Learn(command) => (command.json, false),
+        Command::Usage(command) => (command.json, false),
+        Command::Replay(command) => (command.json, true),
+        Command::Man | Command::Completions { .. } => (false, false),
+    };
+    json.then_some(if lines {
+        json::Style::Line
+    } else {
+        json::Style::Document
+    })
 }
 
-fn report(failure: &Failure, json: bool) {
+fn report(failure: &Failure, style: Option<json::Style>) {
     if failure.told {
         return;
     }
-    if json {
-        let _broken_pipe = json::write(&json::FailureDocument::new(failure));
+    if let Some(style) = style {
+        let _broken_pipe = json::write_as(style, &json::FailureDocument::new(failure));
     }
     let mut err = std::io::stderr().lock();
-    let _broken_pipe = writeln!(err, "hugemr: {}", failure.what);
+    let _broken_pipe = writeln!(err, "hugemr: {}", words::shown(&failure.what));
     for line in &failure.more {
-        let _broken_pipe = writeln!(err, "  {line}");
+        let _broken_pipe = writeln!(err, "  {}", words::shown(line));
     }
 }

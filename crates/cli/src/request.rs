@@ -1,8 +1,8 @@
 //! From the command line to a request and to facts: the one place where flags meet each other.
 
-use hugemr_core::device::Device;
+use hugemr_core::device::{Device, Family};
 use hugemr_core::fact::{Kind, Limit, Source};
-use hugemr_core::host::Host;
+use hugemr_core::host::{Driver, Host};
 use hugemr_core::plan::{PlanRequest, Wish};
 use hugemr_core::size::Bytes;
 
@@ -53,6 +53,21 @@ pub(crate) fn decimal_note(size: &Size) -> Option<String> {
         Bytes(size.bytes).0,
         size.text.replace(unit, &binary)
     ))
+}
+
+/// Facts that cannot both be true.
+pub(crate) fn consistent(facts: &FactArgs, device: &Device, host: &Host) -> Result<(), Failure> {
+    let given = facts.kernel.is_some() || facts.driver.is_some();
+    let in_tree = device.family == Family::Erdma && host.platform.driver == Driver::InTree;
+    match host.platform.kernel {
+        // Linux 6.1 is the first with drivers/infiniband/hw/erdma.
+        Some(kernel) if given && in_tree && kernel.series() < (6, 1) => {
+            Err(Failure::usage(format_args!(
+                "--kernel {kernel}, --driver in-tree: Linux has erdma from 6.1 on; before it the driver is the vendor's"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Puts what the user knows better over what was read.

@@ -7,10 +7,54 @@ use hugemr::Step;
 use hugemr_core::registrar::CancelToken;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::signal_name;
 
 use crate::exit::Failure;
 
-/// Watches SIGINT and SIGTERM for the rest of the process.
+/// Signals that end a process that does not catch them, and that come from outside: a closed terminal or ssh session (HUP), a
+/// quit key, a limit of CPU time, a watchdog (ABRT), a timer, the power supply. Those that a fault of the program raises
+/// (SEGV, BUS, ILL, FPE, TRAP, SYS) are not among them, and KILL cannot be caught. signal(7).
+const ENDING: &[i32] = &[
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGABRT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGSTKFLT,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+];
+
+/// Those that are watched: SIGINT and SIGTERM always; the others, real-time ones included, unless this process was started
+/// with them ignored (`nohup`).
+fn watched() -> Vec<i32> {
+    let others = ENDING.iter().copied();
+    let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
+    let ignored = ignored();
+    [SIGINT, SIGTERM]
+        .into_iter()
+        .chain(others.chain(real_time).filter(|signal| {
+            let bit = u32::try_from(signal - 1).unwrap_or(0);
+            ignored & (1u64 << bit) == 0
+        }))
+        .collect()
+}
+
+/// The set of ignored signals (`SigIgn` of proc(5)): bit 0 is signal 1.
+fn ignored() -> u64 {
+    let status = hugemr_host::root::Root::real().read("/proc/self/status");
+    let status = status.unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+/// Watches the signals that would end this process, for the rest of it.
 pub(crate) struct Watch {
     token: CancelToken,
     /// Set by the handler itself: a write to a pool that a signal has cut short is seen at once.
@@ -24,11 +68,12 @@ impl Watch {
         let token = CancelToken::new();
         let flag = Arc::new(AtomicBool::new(false));
         let cannot = |e| Failure::system(format_args!("cannot watch signals: {e}"));
-        for signal in [SIGINT, SIGTERM] {
+        let watched = watched();
+        for &signal in &watched {
             signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(cannot)?;
         }
         let (tell, came) = mpsc::channel();
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(cannot)?;
+        let mut signals = Signals::new(&watched).map_err(cannot)?;
         let cancel = token.clone();
         let at = At::default();
         let now = at.clone();
@@ -128,15 +173,11 @@ fn answer(at: Option<Step>, first: bool) -> Option<&'static str> {
             Some("stopping and taking everything back")
         }
         (_, false) => Some(
-            "stopping already; kill -9 would leave added huge pages behind, for hugemr release --stale",
+            "stopping already; kill -9 would leave huge pages behind where some were added, for hugemr release --stale",
         ),
     }
 }
 
 fn name(signal: i32) -> &'static str {
-    match signal {
-        SIGINT => "SIGINT",
-        SIGTERM => "SIGTERM",
-        _ => "a signal",
-    }
+    signal_name(signal).unwrap_or("a signal")
 }

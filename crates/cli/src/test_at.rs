@@ -1,13 +1,13 @@
 //! For the tests of this command, and not in a release build: `HUGEMR_TEST_AT=STEP:ACTION` does something to this process
 //! at the beginning of a step of the transaction, so that a test need not hit the moment from outside. `STEP` is a name of
-//! `hugemr::Step`, or `raising` and `lowering`: just before a pool is written. `ACTION` is `int`, `term`, `kill`, `stop` (until
+//! `hugemr::Step`, or `raising` and `lowering`: just before a pool is written. `ACTION` is `hup`, `int`, `term`, `kill`, `stop` (until
 //! SIGCONT) or `panic`.
 
 use std::time::Duration;
 
 use hugemr::Event;
 use hugemr::host::reserve::Step as PoolStep;
-use signal_hook::consts::{SIGINT, SIGKILL, SIGSTOP, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGSTOP, SIGTERM};
 use signal_hook::low_level::raise;
 
 use crate::signals::Watch;
@@ -30,6 +30,7 @@ pub(crate) fn event(event: &Event, watch: &Watch) {
         return;
     }
     let signal = match action {
+        "hup" => SIGHUP,
         "int" => SIGINT,
         "term" => SIGTERM,
         "kill" => SIGKILL,

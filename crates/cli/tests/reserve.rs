@@ -244,7 +244,7 @@ fn at_every_step_signals_a_panic_and_kill_9_leave_the_pool_as_it_was() {
     // And in the middle of the two that change the pools, just before the write.
     let within = [("raising", Some(false), 3), ("lowering", Some(true), 0)];
     for (step, raised, stopped) in own.into_iter().chain(within) {
-        for action in ["int", "term", "panic", "kill"] {
+        for action in ["int", "term", "hup", "panic", "kill"] {
             let at = format!("{step}:{action}");
             let size = beyond_the_pool(16);
             let child = hugemr(&["register", &size, "--reserve"])
@@ -276,8 +276,8 @@ fn at_every_step_signals_a_panic_and_kill_9_leave_the_pool_as_it_was() {
                 }
                 _ => {
                     assert_eq!(out.status.code(), Some(stopped), "{at}: {said}");
-                    let name = if action == "int" { "SIGINT" } else { "SIGTERM" };
-                    assert!(step == "hold" || said.contains(name), "{at}: {said}");
+                    let name = format!("SIG{}", action.to_uppercase());
+                    assert!(step == "hold" || said.contains(&name), "{at}: {said}");
                     if step == "register" {
                         assert!(
                             said.contains("pinning of an MR cannot be interrupted"),
@@ -297,7 +297,9 @@ fn at_every_step_signals_a_panic_and_kill_9_leave_the_pool_as_it_was() {
 fn a_holding_process_gives_back_on_a_signal_from_outside() {
     let _pools = lock();
     let before = persistent();
-    for name in ["INT", "TERM", "KILL"] {
+    for name in [
+        "INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "ALRM", "ABRT", "RTMIN+3", "KILL",
+    ] {
         let mut child = holding(16);
         assert_eq!(added_by(child.id()), 16);
         assert_eq!(persistent(), before + 16);

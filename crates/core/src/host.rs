@@ -108,6 +108,13 @@ impl Host {
             .fold(0, u64::saturating_add);
         Some(free.saturating_sub(reserved))
     }
+
+    /// Whether there is a pool of such pages, empty or not; also `true` where the pools were not read.
+    #[must_use]
+    pub fn may_have_pool(&self, page: PageSize) -> bool {
+        let mut pools = self.nodes.iter().flatten().flat_map(|node| &node.pools);
+        self.nodes.is_none() || pools.any(|pool| pool.page == page)
+    }
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ pub enum LedgerError {
     File {
         /// Which.
         path: &'static str,
-        /// Whether rights were missing.
+        /// Whether rights were missing that root has.
         denied: bool,
         /// What the system said.
         #[source]
@@ -129,8 +129,7 @@ impl LedgerError {
     pub(crate) fn file(path: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::File {
             path,
-            denied: source.kind() == io::ErrorKind::PermissionDenied
-                || source.kind() == io::ErrorKind::ReadOnlyFilesystem,
+            denied: crate::sys::root_would_help(&source),
             source,
         }
     }

@@ -5,13 +5,14 @@
 //! understood, of a later version, damaged or cut off, is never written over. Keys that this version does not know are kept.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hugemr_core::errno::Errno;
 use hugemr_core::limits::{Confidence, Identity, Range, Record, Seen};
+use hugemr_input::InputError;
 use serde::{Deserialize, Serialize};
 
 use crate::sys;
@@ -306,28 +307,22 @@ fn one_line(error: &toml::de::Error) -> String {
 /// # Errors
 /// See [`LimitsError`].
 pub fn read(path: &Path) -> Result<Limits, LimitsError> {
-    let failed = |source| LimitsError::File {
-        path: path.to_owned(),
-        doing: "read",
-        source,
-    };
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Limits::default()),
-        Err(error) => return Err(failed(error)),
-    };
     let not_understood = |why: String| LimitsError::NotUnderstood {
         path: path.to_owned(),
         why,
     };
-    let mut bytes = Vec::new();
-    file.take(LARGEST + 1)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(not_understood(format!("longer than {LARGEST} B")));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| not_understood("no text".to_owned()))?;
+    let text = match hugemr_input::text(path, LARGEST) {
+        Ok(text) => text,
+        Err(error) if error.is_not_found() => return Ok(Limits::default()),
+        Err(InputError::System(source)) => {
+            return Err(LimitsError::File {
+                path: path.to_owned(),
+                doing: "read",
+                source,
+            });
+        }
+        Err(other) => return Err(not_understood(other.to_string())),
+    };
     Limits::parse(&text).map_err(not_understood)
 }
 

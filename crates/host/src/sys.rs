@@ -39,6 +39,14 @@ pub(crate) fn base_page() -> u64 {
     u64::try_from(bytes).unwrap_or(4096)
 }
 
+/// Whether root could do what failed so: this process is not root, and the system says that rights are missing. A read-only
+/// file system (a container's /sys) refuses root as well.
+pub(crate) fn root_would_help(error: &std::io::Error) -> bool {
+    // SAFETY: geteuid touches no memory.
+    let root = unsafe { libc::geteuid() } == 0;
+    !root && error.kind() == std::io::ErrorKind::PermissionDenied
+}
+
 /// New memory, at an address that the kernel picks, or at exactly `at` if nothing is mapped there.
 ///
 /// Never replaces a mapping. With `at`, EEXIST if the place is taken.

@@ -20,7 +20,7 @@ pub enum SimError {
         /// The file.
         path: String,
         /// Why.
-        source: std::io::Error,
+        source: hugemr_input::InputError,
     },
     /// The file can be read but not understood.
     #[error("{path}:{line}: {}{message}", key.as_ref().map(|k| format!("{k}: ")).unwrap_or_default())]

@@ -136,8 +136,11 @@ struct Memory {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Delay {
+    #[serde(deserialize_with = "value::delay")]
     reg_us: u64,
+    #[serde(deserialize_with = "value::delay")]
     reg_us_per_gib: u64,
+    #[serde(deserialize_with = "value::delay")]
     dereg_us: u64,
 }
 
@@ -194,9 +197,11 @@ impl Profile {
     /// [`SimError::Unreadable`], or [`SimError::BadFile`] with line and key.
     pub fn read(path: &Path) -> Result<Self, SimError> {
         let shown = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|source| SimError::Unreadable {
-            path: shown.clone(),
-            source,
+        let text = hugemr_input::text(path, hugemr_input::SETTINGS).map_err(|source| {
+            SimError::Unreadable {
+                path: shown.clone(),
+                source,
+            }
         })?;
         Self::from_toml(&text, &shown)
     }
@@ -316,6 +321,20 @@ mod tests {
     use proptest::prelude::*;
 
     const EXAMPLE: &str = include_str!("../example.toml");
+
+    /// A call that sleeps cannot be interrupted: no file makes it sleep for years.
+    #[test]
+    fn a_delay_has_a_bound() {
+        for key in ["reg_us", "reg_us_per_gib", "dereg_us"] {
+            let of = |micros: u64| {
+                let text = format!("base = \"erdma\"\n[delay]\n{key} = {micros}\n");
+                Profile::from_toml(&text, "slow.toml")
+            };
+            assert!(of(3_600_000_000).is_ok(), "{key}");
+            let error = of(3_600_000_001).unwrap_err().to_string();
+            assert!(error.contains("an hour"), "{error}");
+        }
+    }
 
     #[test]
     fn the_example_says_what_it_shows() {

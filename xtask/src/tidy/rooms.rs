@@ -39,6 +39,7 @@ fn is_ours(package: &str) -> bool {
 pub(super) fn rooms_are_there(tree: &Tree, out: &mut Complaints) {
     for room in [
         "core",
+        "input",
         "host",
         "verbs-backend",
         "sim-backend",
@@ -276,6 +277,7 @@ mod tests {
     fn a_missing_room_is_seen() {
         let rooms = [
             "core",
+            "input",
             "host",
             "verbs-backend",
             "sim-backend",

@@ -6,7 +6,7 @@ use clap::Args;
 use hugemr_core::host::Driver;
 use hugemr_core::plan::Pages;
 
-use super::{FactArgs, MaybeKernel, Size, parse_driver, parse_kernel, parse_pages};
+use super::{FactArgs, MaybeKernel, Size, parse_driver, parse_id, parse_kernel, parse_pages};
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorCommand {
@@ -17,7 +17,7 @@ pub(crate) struct DoctorCommand {
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// For the process with this number, instead of this one: its limits, rights and cgroups
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_id)]
     pub(crate) pid: Option<u32>,
     /// Pages behind the memory (with --for): auto, 2MiB, 1GiB, mixed, thp, 4KiB
     #[arg(long, value_name = "PAGES", value_parser = parse_pages, default_value = "auto", requires = "size")]
@@ -47,7 +47,7 @@ pub(crate) struct DoctorCommand {
 #[derive(Debug, Args)]
 pub(crate) struct InspectCommand {
     /// The process
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_id)]
     pub(crate) pid: u32,
     /// Show every mapping that could be an MR, not only the largest
     #[arg(long)]

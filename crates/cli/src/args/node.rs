@@ -9,7 +9,7 @@ use hugemr_core::place::Nodes;
 )]
 pub(crate) struct NodeArgs {
     /// All memory on this node
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::parse_id)]
     pub(crate) node: Option<u32>,
     /// Page by page on all nodes in turn: MRs straddle
     #[arg(long, conflicts_with = "node")]

@@ -11,6 +11,7 @@ use hugemr_core::limits::Identity;
 use hugemr_core::size::Grouped;
 use hugemr_host::facts::Facts;
 use hugemr_host::root::Root;
+use hugemr_input::InputError;
 use serde_json::json;
 
 use super::say;
@@ -48,6 +49,7 @@ fn told(command: &DiagnoseCommand, evidence: &mut Evidence) {
     }
     evidence.effective_page = command.page.or(evidence.effective_page);
     if let Some(name) = &command.device {
+        evidence.device = Some(crate::typed::quoted(name.as_ref()));
         measured(command, name, evidence);
     }
     if let Some(size) = &command.max_mr_size {
@@ -85,11 +87,11 @@ fn measured(command: &DiagnoseCommand, name: &str, evidence: &mut Evidence) {
 fn log(command: &DiagnoseCommand, path: &Path) -> Ended {
     let mut log = Log::default();
     if path == Path::new("-") {
-        read(&mut std::io::stdin().lock(), &mut log)
+        read(&mut std::io::stdin().lock(), &mut log).map_err(InputError::from)
     } else {
-        std::fs::File::open(path).and_then(|file| read(&mut BufReader::new(file), &mut log))
+        hugemr_input::open(path).and_then(|file| Ok(read(&mut BufReader::new(file), &mut log)?))
     }
-    .map_err(|e| Failure::usage(format_args!("cannot read {}: {e}", path.display())))?;
+    .map_err(|error| super::unreadable(path, &error))?;
     let answers: Vec<(u64, u64, Diagnosis)> = log
         .failures()
         .into_iter()

@@ -14,6 +14,11 @@ use crate::exit::{Ended, Exit, Failure};
 use crate::{json, limits, render, request};
 
 pub(crate) fn run(command: &DoctorCommand) -> Ended {
+    if command.facts_file.is_some() && (command.pid.is_some() || command.host_root.is_some()) {
+        return Err(Failure::usage(
+            "--facts: the file tells of one host and process; --pid and --host-root look here",
+        ));
+    }
     if let Some(note) = command.size.as_ref().and_then(request::decimal_note) {
         remark(&format!("note: {note}"));
     }
@@ -56,6 +61,7 @@ pub(crate) fn run(command: &DoctorCommand) -> Ended {
             &asked.device.name,
             wish,
             &facts.taken,
+            &host,
         ))?;
     } else {
         say(&render::doctor(&report, wish, command.all))?;
@@ -100,7 +106,7 @@ fn read(path: &Path) -> Result<Facts, Failure> {
         ))
         .with("take them on the node: hugemr doctor --save FILE")
     };
-    let text = std::fs::read_to_string(path).map_err(|error| bad(&error))?;
+    let text = hugemr_input::text(path, hugemr_input::FACTS).map_err(|error| bad(&error))?;
     let document = serde_json::from_str(&text).map_err(|error| bad(&error))?;
     json::read_facts(document).map_err(|error| bad(&error))
 }

@@ -36,8 +36,10 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
     let learned = match budget(tried(&command.ok)?, tried(&command.fail)?) {
         Ok(learned) => learned,
         Err(error @ LearnError::Contradiction { .. }) => {
-            say(&format!("{error}"))?;
-            return Ok(Exit::No);
+            return Err(Failure {
+                exit: Exit::No,
+                ..Failure::usage(error)
+            });
         }
         Err(error) => return Err(Failure::usage(error)),
     };

@@ -8,10 +8,11 @@ use hugemr_core::limits::Identity;
 use hugemr_core::plan::{Plan, PlanRequest, Refusal, Verdict, plan};
 use hugemr_core::size::Bytes;
 
-use super::{again, remark, say};
+use super::{remark, say, ways};
 use crate::args::{PlanCommand, WhatArgs};
 use crate::exit::{Ended, Exit, Failure};
-use crate::json::{self, PlanDocument, RefusalDocument};
+use crate::json::{self, PlanDocument, RefusalDocument, Style};
+use crate::typed::Change;
 use crate::{device, estimate, limits, render, request};
 
 /// Everything that `plan` and `register` need alike.
@@ -22,6 +23,8 @@ pub(crate) struct Asked {
     pub(crate) opened: device::Opened,
     /// The device and its software, as the limits file names them.
     pub(crate) identity: Identity,
+    /// As `--device` takes it.
+    pub(crate) named: String,
 }
 
 /// Opens the device, reads the facts, makes the request.
@@ -35,12 +38,15 @@ pub(crate) fn ask(what: &WhatArgs) -> Result<Asked, Failure> {
     let identity = opened.identity();
     limits::apply(&what.facts.limits, &identity, &mut device);
     request::apply_facts(&what.facts, &mut device, &mut host);
+    request::consistent(&what.facts, &device, &host)?;
+    let named = what.device.clone().unwrap_or_else(|| device.name.clone());
     Ok(Asked {
         request,
         device,
         host,
         opened,
         identity,
+        named,
     })
 }
 
@@ -48,7 +54,14 @@ pub(crate) fn run(command: &PlanCommand) -> Ended {
     let asked = ask(&command.what)?;
     match plan(&asked.request, &asked.device, &asked.host) {
         Ok(plan) => fits(command, &asked, &plan),
-        Err(refusal) => refused(&command.what, &asked.device.name, &refusal),
+        Err(refusal) => {
+            let style = if command.list {
+                Style::Line
+            } else {
+                Style::Document
+            };
+            refused("plan", style, &command.what, &asked, &refusal)
+        }
     }
 }
 
@@ -56,12 +69,12 @@ fn fits(command: &PlanCommand, asked: &Asked, plan: &Plan) -> Ended {
     let what = &command.what;
     let estimated = estimate::make(&command.time, plan, &asked.opened, None);
     if command.list {
-        list(plan)?;
+        list(plan, what.json)?;
     } else if what.json {
-        let document = PlanDocument::new(&asked.device.name, plan);
+        let document = PlanDocument::new(&asked.device.name, plan, &asked.host);
         json::write(&document.with_estimate(estimated.as_ref()))?;
     } else {
-        let next = again("register", what, None, "");
+        let next = next(what, plan);
         say(&render::plan(plan, &asked.device, &asked.host, &next))?;
         if let Some(estimated) = &estimated {
             say(&render::estimate::estimate(estimated))?;
@@ -74,22 +87,47 @@ fn fits(command: &PlanCommand, asked: &Asked, plan: &Plan) -> Ended {
     Ok(if no { Exit::No } else { Exit::Yes })
 }
 
+/// The command that carries the plan out; none where `register` would not: it registers on one device in one protection
+/// domain, and `--strict` refuses what is undecided.
+fn next(what: &WhatArgs, plan: &Plan) -> String {
+    let strictly_no = what.strict && plan.verdict == Verdict::Undecided;
+    if what.shape.devices > 1 || what.shape.pds > 1 || strictly_no {
+        return String::new();
+    }
+    what.typed.line("register", &Change::default())
+}
+
 /// Says a refusal: the answer is no.
-pub(crate) fn refused(what: &WhatArgs, device: &str, refusal: &Refusal) -> Ended {
+pub(crate) fn refused(
+    verb: &str,
+    style: Style,
+    what: &WhatArgs,
+    asked: &Asked,
+    refusal: &Refusal,
+) -> Ended {
+    let ways = ways::open(verb, what, asked, refusal);
     if what.json {
-        json::write(&RefusalDocument::new(device, refusal))?;
+        let document = RefusalDocument::new(&asked.device.name, refusal, &ways, &asked.host);
+        json::write_as(style, &document)?;
     } else {
-        say(&render::refusal(refusal, &|size, flags| {
-            again("plan", what, size, flags)
-        }))?;
+        say(&render::refusal(refusal, &ways))?;
     }
     Ok(Exit::No)
 }
 
 /// One line an MR, as fast as the reader takes them.
-fn list(plan: &Plan) -> Result<(), Failure> {
+fn list(plan: &Plan, json: bool) -> Result<(), Failure> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for chunk in plan.chunks() {
+        if json {
+            let (index, offset, len) = (chunk.index, chunk.offset, chunk.len);
+            let page = chunk.page.bytes();
+            writeln!(
+                out,
+                r#"{{"schema":"hugemr/plan-mr/1","index":{index},"offset":{offset},"len":{len},"page":{page}}}"#
+            )?;
+            continue;
+        }
         writeln!(
             out,
             "{}\t{:#x}\t{}\t{}",

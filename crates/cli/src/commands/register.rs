@@ -8,8 +8,9 @@ use hugemr::{Build, BuildError, Cause, Proof, ProofError};
 use hugemr_core::backend::{NoMemory, RegBackend, VerifyBackend, VerifyError};
 use hugemr_core::chunks::Chunk;
 use hugemr_core::layout::PhysRun;
-use hugemr_core::plan::{Code, Plan, Refusal, Verdict, plan};
+use hugemr_core::plan::{Code, Pages, Plan, Refusal, Verdict, plan};
 use hugemr_core::registrar::{Options, Registration};
+use hugemr_core::size::PageSize;
 
 use super::plan::{Asked, ask, refused};
 use super::{remark, say};
@@ -17,15 +18,23 @@ use crate::args::{MemoryKind, RegisterCommand, SimLayout};
 use crate::device::{self, Opened};
 use crate::estimate::Estimated;
 use crate::exit::{Ended, Exit, Failure};
+use crate::json::{PlanDocument, Style};
 use crate::progress::{Pools, Steps};
 use crate::render::register::{self as render, Held, Proved, Released};
 use crate::signals::Watch;
+use crate::typed::Change;
 use crate::{estimate, host, json, learned, notes};
 
 /// Where simulated memory begins: an address that a real mapping of that size could have.
 const SIMULATED_BASE: u64 = 0x7e00_0000_0000;
 
 pub(crate) fn run(command: &RegisterCommand) -> Ended {
+    let shape = &command.what.shape;
+    if shape.devices > 1 || shape.pds > 1 {
+        return Err(Failure::usage(
+            "--devices, --pds: register registers on one device in one protection domain; plan reckons with more",
+        ));
+    }
     let mut asked = ask(&command.what)?;
     let memory = memory_kind(command, &asked.opened)?;
     if memory == MemoryKind::Real && asked.opened.simulated().is_some() {
@@ -65,13 +74,21 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
                     "--node {node}: only its own pages count, and only those that hugemr reserve --node {node} adds help"
                 ));
             }
-            return refused(&command.what, &asked.device.name, &refusal);
+            return refused("register", style(command), &command.what, &asked, &refusal);
         }
     };
+    if memory == MemoryKind::Real {
+        can_be_mapped(&plan)?;
+    }
     if plan.verdict == Verdict::Undecided && command.what.strict {
-        say(
-            "undecided, and --strict takes that as no: hugemr plan shows which limit is not known",
-        )?;
+        if command.what.json {
+            let document = PlanDocument::new(&asked.device.name, &plan, &asked.host);
+            json::write_as(style(command), &document)?;
+        } else {
+            say(
+                "undecided, and --strict takes that as no: hugemr plan shows which limit is not known",
+            )?;
+        }
         return Ok(Exit::No);
     }
     if command.prove.is_some() && asked.opened.simulated().is_some() {
@@ -92,6 +109,33 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         MemoryKind::None => run.without_memory(),
         MemoryKind::Real => run.with_memory(),
     }
+}
+
+/// With `--hold` there are two answers: when it is held, and when it is released.
+fn style(command: &RegisterCommand) -> Style {
+    if command.hold {
+        Style::Line
+    } else {
+        Style::Document
+    }
+}
+
+/// This host maps its base page and huge pages of its pools, and no others; nothing is to be populated for a size that cannot
+/// come.
+fn can_be_mapped(plan: &Plan) -> Result<(), Failure> {
+    let base = host::base_page();
+    let huge = host::huge_page_sizes();
+    let fits = |page: &PageSize| Some(*page) == base || huge.contains(page);
+    let mut pages = plan.segments.iter().map(|segment| segment.page);
+    let Some(page) = pages.find(|page| plan.pages != Pages::Thp && !fits(page)) else {
+        return Ok(());
+    };
+    let there: Vec<String> = base.iter().chain(&huge).map(PageSize::to_string).collect();
+    Err(Failure {
+        exit: Exit::No,
+        ..Failure::usage(format_args!("this host maps no pages of {page}"))
+    }
+    .with(format!("pages that it maps: {}", there.join(", "))))
 }
 
 /// Plans with the pools of one node, where only that one is wanted.
@@ -133,10 +177,10 @@ fn forced(refusal: Refusal) -> Result<Plan, Failure> {
         "forced, although it does not fit: {}",
         refusal.text
     ));
-    refusal
-        .plan
-        .map(|plan| *plan)
-        .ok_or_else(|| Failure::usage(format_args!("there is nothing to force: {}", refusal.text)))
+    refusal.plan.map(|plan| *plan).ok_or_else(|| Failure {
+        exit: Exit::No,
+        ..Failure::usage(format_args!("there is nothing to force: {}", refusal.text))
+    })
 }
 
 fn memory_kind(command: &RegisterCommand, opened: &Opened) -> Result<MemoryKind, Failure> {
@@ -171,7 +215,7 @@ impl Run<'_> {
             ));
         }
         let smallest = self.plan.segments.iter().map(|s| s.page).min();
-        let page = smallest.unwrap_or(hugemr_core::size::PageSize::K4);
+        let page = smallest.unwrap_or(PageSize::K4);
         let memory = NoMemory {
             base: SIMULATED_BASE,
             len: self.plan.mapped,
@@ -304,7 +348,7 @@ impl Run<'_> {
             .filter(|_| self.command.hold && self.asked.opened.simulated().is_none())
             .map(|entries| notes::write(&self.asked.device.name, mrs, entries));
         if json && self.command.hold {
-            json::write(&json::register(seen, None))?;
+            json::write_as(Style::Line, &json::register(seen, None))?;
         } else if !json {
             say(&render::registered(seen, self.command.all))?;
         }
@@ -312,7 +356,9 @@ impl Run<'_> {
             remark(&text);
         }
         if self.command.hold {
-            remark("held until SIGINT or SIGTERM; the MRs live in this process and nowhere else");
+            remark(
+                "held until a signal (SIGINT, SIGTERM, SIGHUP, ...); the MRs live in this process and nowhere else",
+            );
             let signal = self.watch.wait();
             remark(&format!("{signal}: releasing"));
         }
@@ -335,7 +381,7 @@ impl Run<'_> {
             reserved,
         };
         if self.command.what.json {
-            json::write(&json::register(seen, Some(&released)))?;
+            json::write_as(style(self.command), &json::register(seen, Some(&released)))?;
         } else {
             say(&render::released(&released))?;
         }
@@ -380,7 +426,7 @@ impl Run<'_> {
 
     fn failed(&self, error: &BuildError) -> Failure {
         let mut failure = match &*error.cause {
-            Cause::Reserve(cause) => super::reserve::failure(cause, &as_root()),
+            Cause::Reserve(cause) => super::reserve::failure(cause, &self.as_root()),
             Cause::Place(cause) => Failure {
                 exit: Exit::No,
                 ..Failure::system(cause)
@@ -406,17 +452,17 @@ impl Run<'_> {
         }
         failure
     }
-}
 
-/// This command line, as root.
-fn as_root() -> String {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    format!("sudo hugemr {}", words.join(" "))
+    /// This command line, as root.
+    fn as_root(&self) -> String {
+        let line = self.command.what.typed.line("register", &Change::default());
+        format!("sudo {line}")
+    }
 }
 
 /// Pools whose free pages were counted before, with what is free now. A moment of grace: the kernel frees a large mapping
 /// page by page, and other programs change the pools too.
-fn pools_after(held: &Held) -> Vec<(hugemr_core::size::PageSize, u64, u64)> {
+fn pools_after(held: &Held) -> Vec<(PageSize, u64, u64)> {
     let deadline = Instant::now() + Duration::from_millis(200);
     loop {
         let now = host::free_pages();

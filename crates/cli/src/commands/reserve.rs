@@ -282,7 +282,25 @@ pub(crate) fn failure(error: &ReserveError, again: &str) -> Failure {
                     .into_iter()
                     .map(|cause| format!("because {cause}")),
             );
+            if is_read_only(other) {
+                failure = failure.with(
+                    "way out    on the host itself: a container often has /sys and /run read-only",
+                );
+            }
             failure
         }
     }
+}
+
+/// Whether a file system that cannot be written stands behind it.
+fn is_read_only(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let system = error.downcast_ref::<std::io::Error>();
+        if system.is_some_and(|e| e.kind() == std::io::ErrorKind::ReadOnlyFilesystem) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }

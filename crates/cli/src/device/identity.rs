@@ -12,8 +12,14 @@ use hugemr_verbs::VerbsBackend;
 /// A simulated device with the kernel and driver of its profile.
 pub(super) fn simulated(device: &SimDevice) -> Identity {
     let platform = device.platform();
+    let name = &device.device().name;
     Identity {
-        device: device.device().name.clone(),
+        // A device file can give any name, and what is learned of it must never count for a real device.
+        device: if name.starts_with("sim:") {
+            name.clone()
+        } else {
+            format!("sim:{name}")
+        },
         kernel: platform.kernel.map(|kernel| kernel.to_string()),
         driver: kind(platform.driver),
         ..Identity::default()

@@ -21,7 +21,7 @@ pub(crate) use facts::{facts, read as read_facts};
 pub(crate) use inspect::inspect;
 pub(crate) use limits::{probe, record};
 pub(crate) use plan::{PlanDocument, RefusalDocument, limit};
-pub(crate) use register::register;
+pub(crate) use register::{failed, not_closed, register};
 pub(crate) use reserve::{release, reserve};
 
 use serde::Serialize;
@@ -35,6 +35,12 @@ pub(crate) struct FailureDocument<'a> {
     exit: u8,
     error: &'a str,
     more: &'a [String],
+    /// Why a registration failed: `hugemr/diagnosis/1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diagnosis: Option<&'a serde_json::Value>,
+    /// What stood when a registration failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed: Option<&'a serde_json::Value>,
 }
 
 impl<'a> FailureDocument<'a> {
@@ -44,14 +50,34 @@ impl<'a> FailureDocument<'a> {
             exit: failure.exit as u8,
             error: &failure.what,
             more: &failure.more,
+            diagnosis: failure.diagnosis.as_ref(),
+            failed: failure.failed.as_ref(),
         }
     }
 }
 
-/// Writes a document with a final newline.
+/// How a document is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// The whole answer, for a person to read too.
+    Document,
+    /// One of several, in one line (JSON Lines).
+    Line,
+}
+
+/// Writes the only document of an answer.
 pub(crate) fn write(document: &impl Serialize) -> Result<(), Failure> {
+    write_as(Style::Document, document)
+}
+
+/// Writes a document with a final newline.
+pub(crate) fn write_as(style: Style, document: &impl Serialize) -> Result<(), Failure> {
     use std::io::Write as _;
-    let text = serde_json::to_string_pretty(document).map_err(|e| Failure {
+    let text = match style {
+        Style::Document => serde_json::to_string_pretty(document),
+        Style::Line => serde_json::to_string(document),
+    };
+    let text = text.map_err(|e| Failure {
         exit: Exit::System,
         ..Failure::system(e)
     })?;

@@ -1,6 +1,8 @@
 //! A plan and a refusal as documents: schema `hugemr/plan/1`.
 
+use crate::commands::ways::Way;
 use hugemr_core::fact::{Fit, Limit};
+use hugemr_core::host::{Driver, Host};
 use hugemr_core::plan::{Alternative, ChunkBound, MaxFit, Plan, Refusal, Resource, WayOut};
 use hugemr_core::quirk::Presence;
 use serde::Serialize;
@@ -30,6 +32,7 @@ pub(crate) struct PlanDocument {
     checks: Vec<Value>,
     quirks: Vec<Value>,
     alternatives: Vec<Value>,
+    platform: Value,
     /// Where it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     estimate: Option<Value>,
@@ -49,7 +52,7 @@ pub(crate) struct RefusalDocument {
 }
 
 impl PlanDocument {
-    pub(crate) fn new(device: &str, plan: &Plan) -> Self {
+    pub(crate) fn new(device: &str, plan: &Plan, host: &Host) -> Self {
         Self {
             schema: "hugemr/plan/1",
             device: device.to_owned(),
@@ -85,6 +88,8 @@ impl PlanDocument {
                         "need": need(c.need),
                         "limit": c.limit.as_ref().map(limit),
                         "fit": match c.fit() {
+                            // What was not read is not judged.
+                            _ if c.limit.is_none() => "not_read",
                             Fit::Fits => "fits",
                             Fit::Undecided => "undecided",
                             Fit::Over => "over",
@@ -111,6 +116,7 @@ impl PlanDocument {
                 })
                 .collect(),
             alternatives: plan.alternatives.iter().map(alternative).collect(),
+            platform: platform(host),
             estimate: None,
         }
     }
@@ -124,7 +130,7 @@ impl PlanDocument {
 }
 
 impl RefusalDocument {
-    pub(crate) fn new(device: &str, refusal: &Refusal) -> Self {
+    pub(crate) fn new(device: &str, refusal: &Refusal, ways: &[Way], host: &Host) -> Self {
         Self {
             schema: "hugemr/plan/1",
             device: device.to_owned(),
@@ -139,11 +145,11 @@ impl RefusalDocument {
             max_fit: refusal.max_fit.map(
                 |MaxFit { certain, at_most }| json!({ "certain": certain, "at_most": at_most }),
             ),
-            ways_out: refusal.ways_out.iter().map(way_out).collect(),
+            ways_out: ways.iter().map(way_out).collect(),
             plan: refusal
                 .plan
                 .as_ref()
-                .map(|plan| PlanDocument::new(device, plan)),
+                .map(|plan| PlanDocument::new(device, plan, host)),
         }
     }
 }
@@ -204,8 +210,23 @@ fn resource(resource: Resource) -> String {
     }
 }
 
-fn way_out(way: &WayOut) -> Value {
-    match way {
+/// Kernel and driver that were reckoned with; null: not known.
+fn platform(host: &Host) -> Value {
+    let platform = &host.platform;
+    let (driver, bundle) = match platform.driver {
+        Driver::InTree => (Some("in-tree"), None),
+        Driver::Vendor(bundle) => (Some("vendor"), bundle),
+        Driver::Unknown => (None, None),
+    };
+    json!({
+        "kernel": platform.kernel.map(|kernel| kernel.to_string()),
+        "driver": driver,
+        "bundle": bundle.map(|bundle| bundle.to_string()),
+    })
+}
+
+fn way_out(way: &Way) -> Value {
+    let mut value = match &way.way {
         WayOut::Pages(other) => json!({ "way": "pages", "plan": alternative(other) }),
         WayOut::Reserve { page, short, need } => {
             json!({ "way": "reserve", "page": page.bytes(), "short": short, "need": need })
@@ -213,9 +234,12 @@ fn way_out(way: &WayOut) -> Value {
         WayOut::Smaller(bytes) => json!({ "way": "smaller", "bytes": bytes }),
         WayOut::LongerChunks(bytes) => json!({ "way": "longer_chunks", "bytes": bytes }),
         WayOut::ShorterChunks(bytes) => json!({ "way": "shorter_chunks", "bytes": bytes }),
+        WayOut::OwnChunks(bytes) => json!({ "way": "own_chunks", "bytes": bytes }),
         WayOut::Override(bytes) => json!({ "way": "max_mr_size", "bytes": bytes }),
         WayOut::Memlock(bytes) => json!({ "way": "memlock", "bytes": bytes }),
         WayOut::Lift(quirk, how) => json!({ "way": "lift", "quirk": quirk.code(), "how": how }),
         other => json!({ "way": format!("{other:?}") }),
-    }
+    };
+    value["commands"] = json!(way.commands);
+    value
 }

@@ -1,6 +1,7 @@
 //! A registration as a document: schema `hugemr/register/1`.
 
 use hugemr::LayoutProof;
+use hugemr_core::registrar::{CloseError, LeftMr, RegisterFailure};
 use serde_json::{Value, json};
 
 use super::hex;
@@ -53,6 +54,36 @@ pub(crate) fn register(seen: &Seen, released: Option<&Released>) -> Value {
             }).collect::<Vec<_>>(),
         })),
     })
+}
+
+/// What stood when it failed: `mr` is the number of the one that did, from 0.
+pub(crate) fn failed(failure: &RegisterFailure) -> Value {
+    json!({
+        "mr": failure.span().map(|span| span.index),
+        "stood": failure.stood(),
+        "total": failure.total(),
+        "left": left(failure.rollback().left()),
+    })
+}
+
+/// What stands when the release failed.
+pub(crate) fn not_closed(error: &CloseError) -> Value {
+    json!({ "closed": error.closed(), "left": left(error.left()) })
+}
+
+/// MRs that could not be taken back, with the keys by which peers still reach the memory.
+fn left(list: &[LeftMr]) -> Vec<Value> {
+    let one = |left: &LeftMr| {
+        json!({
+            "index": left.span.index,
+            "addr": hex(left.span.addr),
+            "len": left.span.len,
+            "lkey": hex(left.mr.lkey.0.into()),
+            "rkey": hex(left.mr.rkey.0.into()),
+            "cause": left.cause.to_string(),
+        })
+    };
+    list.iter().map(one).collect()
 }
 
 fn row(row: &Row) -> Value {

@@ -1,9 +1,9 @@
 //! A plan that fits, or may.
 
 use hugemr_core::device::{Device, Family};
-use hugemr_core::fact::Fit;
+use hugemr_core::fact::{Fit, Limit};
 use hugemr_core::host::Host;
-use hugemr_core::plan::{ChunkBound, Pages, Plan, Resource, Verdict};
+use hugemr_core::plan::{Check, ChunkBound, Code, Pages, Plan, Resource, Verdict};
 use hugemr_core::quirk::{Presence, Quirk, QuirkState};
 use hugemr_core::size::{Bytes, Grouped, PageSize};
 
@@ -21,13 +21,20 @@ pub(crate) fn plan(plan: &Plan, device: &Device, host: &Host, next: &str) -> Str
         lines.push(format!(
             "not taken: {} ({})",
             words::alternative(other),
-            other.verdict.name()
+            match other.verdict {
+                Verdict::Fits | Verdict::OkOverride =>
+                    "fits too; 2 MiB pages come first, as a host has them more easily",
+                Verdict::Refused(Code::Defect(quirk)) => quirk.name(),
+                verdict => verdict.name(),
+            }
         ));
     }
     if let Some(text) = undecided(plan, device, host) {
         lines.push(text);
     }
-    if !next.is_empty() {
+    if next.is_empty() {
+        lines.push("every MR: --list, every rule: --explain".to_owned());
+    } else {
         lines.push(format!(
             "next: {next}          every MR: --list, every rule: --explain"
         ));
@@ -203,8 +210,20 @@ fn bound(plan: &Plan) -> Option<String> {
     ))
 }
 
+/// Whether it is the need that is not known, and the limit is.
+fn need_is_open(check: &Check) -> bool {
+    let known = |limit: &Limit| limit.at_most() == Some(limit.certain());
+    check.need.0 < check.need.1 && check.limit.as_ref().is_some_and(known)
+}
+
 fn undecided(plan: &Plan, device: &Device, host: &Host) -> Option<String> {
     (plan.verdict == Verdict::Undecided).then(|| match plan.check(Resource::Entries) {
+        Some(check) if check.fit() == Fit::Undecided && need_is_open(check) => format!(
+            "how many entries of {} it needs is not known beforehand: between {} and {}, by the pages that the kernel has at hand (--strict refuses)",
+            device.name,
+            Grouped(check.need.0),
+            Grouped(check.need.1)
+        ),
         Some(check) if check.fit() == Fit::Undecided => {
             let mut text = format!(
                 "the number of table entries of {} is not known exactly: register will show it (--strict refuses)",

@@ -1,12 +1,13 @@
 //! A plan that does not fit, with the way out.
 
+use crate::commands::ways::Way;
 use hugemr_core::plan::{Code, Refusal, WayOut};
-use hugemr_core::size::{Bytes, Grouped, PageSize};
+use hugemr_core::size::{Bytes, Grouped};
 
 use super::words;
 
-/// The whole answer. `command` makes a command line of a verb and a changed size or flags.
-pub(crate) fn refusal(refusal: &Refusal, again: &dyn Fn(Option<u64>, &str) -> String) -> String {
+/// The whole answer, with the ways out that are ways here.
+pub(crate) fn refusal(refusal: &Refusal, ways: &[Way]) -> String {
     let mut lines = vec![format!("does not fit: {}", refusal.text)];
     lines.extend(failure(refusal).map(|text| format!("  {text}")));
     if let Some(fit) = refusal.max_fit
@@ -30,9 +31,25 @@ pub(crate) fn refusal(refusal: &Refusal, again: &dyn Fn(Option<u64>, &str) -> St
         });
     }
     let mut head = "way out";
-    for way in &refusal.ways_out {
-        lines.push(format!("  {head:12} {}", way_out(way, again)));
-        head = "";
+    for way in ways {
+        let what = what(&way.way);
+        for command in &way.commands {
+            // A longer text has a line of its own, so that the commands stay in their column.
+            let fits = what.chars().count() <= 52;
+            if !fits {
+                lines.push(format!("  {head:12} {what}"));
+                head = "";
+            }
+            lines.push(format!(
+                "  {head:12} {:52} {command}",
+                if fits { what.as_str() } else { "" }
+            ));
+            head = "";
+        }
+        if way.commands.is_empty() {
+            lines.push(format!("  {head:12} {what}"));
+            head = "";
+        }
     }
     lines.join("\n")
 }
@@ -50,38 +67,28 @@ fn failure(refusal: &Refusal) -> Option<String> {
         _ => String::new(),
     };
     Some(format!(
-        "ibv_reg_mr would return {name} at MR {} of {}{detail}",
-        index + 1,
+        "ibv_reg_mr would return {name} at MR {} (counted from 0) of {}{detail}",
+        Grouped(index),
         Grouped(plan.mrs)
     ))
 }
 
-fn way_out(way: &WayOut, again: &dyn Fn(Option<u64>, &str) -> String) -> String {
+/// A way out in words.
+fn what(way: &WayOut) -> String {
     match way {
-        WayOut::Pages(other) => format!(
-            "{:52} {}",
-            words::alternative(other),
-            again(None, &format!("--pages {}", words::pages_flag(other.pages)))
-        ),
+        WayOut::Pages(other) => words::alternative(other),
         WayOut::Reserve { page, short, need } => format!(
-            "{} more huge pages of {page} ({}), {} in all: {}",
+            "{} more huge {} of {page} ({}), {} in all",
             Grouped(*short),
+            words::plural(*short, "page", "pages"),
             Bytes(short.saturating_mul(page.bytes())),
             Grouped(*need),
-            reserve_command(*page, *need)
         ),
-        WayOut::Smaller(bytes) => {
-            format!(
-                "{:52} {}",
-                format!("{} would fit", Bytes(*bytes)),
-                again(Some(*bytes), "")
-            )
+        WayOut::Smaller(bytes) => format!("{} would fit", Bytes(*bytes)),
+        WayOut::LongerChunks(bytes) | WayOut::ShorterChunks(bytes) => {
+            format!("MRs of {}", Bytes(*bytes))
         }
-        WayOut::LongerChunks(bytes) | WayOut::ShorterChunks(bytes) => format!(
-            "{:52} {}",
-            format!("MRs of {}", Bytes(*bytes)),
-            again(None, &format!("--chunk {}", words::size_flag(*bytes)))
-        ),
+        WayOut::OwnChunks(bytes) => format!("MRs of {}, as the planner cuts", Bytes(*bytes)),
         WayOut::Override(bytes) => format!(
             "a limit of {} or more, if the device allows it: --max-mr-size {}",
             Bytes(*bytes),
@@ -91,18 +98,7 @@ fn way_out(way: &WayOut, again: &dyn Fn(Option<u64>, &str) -> String) -> String 
             "let the process pin {} KiB: ulimit -l unlimited, LimitMEMLOCK=infinity, or CAP_IPC_LOCK",
             Grouped(bytes.div_ceil(1024))
         ),
-        WayOut::Lift(quirk, how) => format!("{quirk}: {how}"),
+        WayOut::Lift(quirk, how) => format!("a platform without this ({quirk}): {how}"),
         _ => format!("{way:?}"),
     }
-}
-
-/// Until so much is free; the same for one run is `register --reserve`.
-fn reserve_command(page: PageSize, need: u64) -> String {
-    let size = words::size_flag(need.saturating_mul(page.bytes()));
-    let pages = if page == PageSize::M2 {
-        String::new()
-    } else {
-        format!(" --pages {}", words::size_flag(page.bytes()))
-    };
-    format!("sudo hugemr reserve {size}{pages}, or register --reserve")
 }

@@ -16,6 +16,7 @@ use crate::device::{Arrived, Inside};
 use crate::estimate::Estimated;
 use crate::exit::Failure;
 use crate::progress::Pools;
+use crate::typed::quoted;
 
 /// What is held, as the command got it.
 pub(crate) struct Held {
@@ -63,6 +64,8 @@ pub(crate) struct Seen {
     pub(crate) estimated: Option<Estimated>,
     /// No MR is other than it should be.
     pub(crate) as_planned: bool,
+    /// Entries at most, as planned, where it became more.
+    pub(crate) planned_entries: Option<u64>,
 }
 
 impl Seen {
@@ -101,6 +104,9 @@ impl Seen {
                 .iter()
                 .all(|row| row.length_arrived() && row.as_predicted());
         let as_planned = as_planned && page_proof.is_none_or(|proof| proof.different() == 0);
+        // Fewer are no harm: contiguous memory can be seen in larger pages.
+        let more = entries.is_some_and(|(entries, _)| entries > plan.entries.1);
+        let as_planned = as_planned && !more;
         Self {
             device: device.to_owned(),
             bytes: plan.mapped,
@@ -113,6 +119,7 @@ impl Seen {
             reserved: None,
             estimated: None,
             as_planned,
+            planned_entries: more.then_some(plan.entries.1),
         }
     }
 }
@@ -188,6 +195,13 @@ pub(crate) fn registered(seen: &Seen, all: bool) -> String {
         lines.push(format!(
             "NOT AS PREDICTED: {off} of {} MRs (--all)",
             seen.rows.len()
+        ));
+    }
+    if let (Some(planned), Some((entries, how))) = (seen.planned_entries, seen.entries) {
+        lines.push(format!(
+            "NOT AS PLANNED: {} entries, {how}; {} were planned",
+            Grouped(entries),
+            Grouped(planned)
         ));
     }
     lines.extend(seen.page_proof().map(super::prove::lines));
@@ -343,9 +357,11 @@ pub(crate) fn released(released: &Released) -> String {
     );
     if let Some((mrs, entries)) = released.inside {
         line.push_str(&format!(
-            "; the device object holds {} MRs and {} entries of ours",
+            "; the device object holds {} {} and {} {} of ours",
             Grouped(mrs),
-            Grouped(entries)
+            words::plural(mrs, "MR", "MRs"),
+            Grouped(entries),
+            words::plural(entries, "entry", "entries")
         ));
     }
     if let Some(pools) = &released.reserved {
@@ -380,11 +396,17 @@ pub(crate) fn failure(asked: &Asked, plan: &Plan, error: &BuildError) -> Failure
             out.more
                 .push(format!("planned: {}", words::mrs(&plan.segments)));
             if let Some(evidence) = evidence(asked, plan, failure) {
-                let said = diagnosis::short(&diagnose(&evidence));
+                let diagnosis = diagnose(&evidence);
+                let said = diagnosis::short(&diagnosis);
                 out.more.extend(said.lines().map(str::to_owned));
+                out.diagnosis = Some(crate::json::diagnosis(&diagnosis));
             }
+            out.failed = Some(crate::json::failed(failure));
         }
         cause => {
+            if let Cause::Close(error) = cause {
+                out.failed = Some(crate::json::not_closed(error));
+            }
             out.more.extend(
                 crate::device::sources(cause)
                     .into_iter()
@@ -403,6 +425,7 @@ fn evidence(asked: &Asked, plan: &Plan, failure: &RegisterFailure) -> Option<Evi
     let mut evidence = Evidence::of_errno(error.errno, asked.device.family)
         .on_device(&asked.device)
         .on_host(&asked.host);
+    evidence.device = Some(quoted(asked.named.as_ref()));
     evidence.length = failure.span().map(|span| span.len);
     let planned = failure.span().map(|span| span.page);
     evidence.backing = planned.map(BackingPages::Of);
@@ -525,6 +548,7 @@ mod tests {
             reserved: None,
             estimated: None,
             as_planned: true,
+            planned_entries: None,
         }
     }
 

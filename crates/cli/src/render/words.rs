@@ -157,6 +157,27 @@ pub(crate) fn alternative(other: &Alternative) -> String {
     )
 }
 
+/// `1 page`, `2 pages`: the word alone.
+pub(crate) fn plural<'a>(n: u64, one: &'a str, many: &'a str) -> &'a str {
+    if n == 1 { one } else { many }
+}
+
+/// A text from outside, for a terminal: what would move its cursor or colour it is shown as an escape.
+pub(crate) fn shown(text: &str) -> std::borrow::Cow<'_, str> {
+    if !text.contains(|c: char| c.is_control() && c != '\n' && c != '\t') {
+        return text.into();
+    }
+    let mut safe = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if c.is_control() && c != '\n' && c != '\t' {
+            safe.extend(c.escape_default());
+        } else {
+            safe.push(c);
+        }
+    }
+    safe.into()
+}
+
 /// Whether the plan has only chunks of one length.
 pub(crate) fn rounded(plan: &Plan) -> Option<String> {
     (plan.mapped != plan.wanted).then(|| {

@@ -25,7 +25,12 @@ fn bad_usage_is_2() {
         "plan 1GiB --device sim:erdma --leave 101%",
         "plan 1GiB --device sim:erdma --other 80GiB",
         "plan 1GiB --device sim:erdma --pds 0",
-        "plan 1GiB --device sim:erdma --list --json",
+        "plan 1GiB --device sim:erdma --list --explain",
+        "register 1GiB --device sim:erdma --devices 2",
+        "plan 1GiB --device sim:erdma --kernel 5.15 --driver in-tree",
+        "doctor --facts no-such-file.json --pid 1",
+        "plan 1GiB --device sim:erdma --kernel 5.15.0-107-generic",
+        "plan 1GiB --device ./device.toml",
         "register 1GiB --device sim:erdma --access remote-write",
         "register 1GiB --device sim:erdma --access everything",
         "register 1GiB --device sim:erdma --memory some",
@@ -55,6 +60,19 @@ fn bad_usage_names_what_is_wrong() {
         ("plan 1GiB --device sim:nope", "ecs.r8a.32xlarge"),
         ("plan 1GiB --device sim:erdma --frob", "--frob"),
         ("plan 1GiB --device sim:erdma --driver 1.5", "1.5.7"),
+        ("plan 1GiB --device ./x.toml", "sim:./x.toml"),
+        ("plan 1GiB --device=", "is empty"),
+        (
+            "plan 1GiB --device sim:erdma --kernel 5.15.0-107-generic",
+            "5.15.0",
+        ),
+        ("register 1GiB --device sim:erdma --threads 0", "at least 1"),
+        (
+            "register 1GiB --device sim:erdma --devices=-1",
+            "no whole number",
+        ),
+        ("plan 1GiB --device sim:erdma --budget=-1", "LOW-HIGH"),
+        ("inspect --pid abc", "no whole number"),
         ("diagnose --errno EWHAT", "EWHAT"),
         ("replay no-such-file.jsonl", "no-such-file.jsonl"),
     ] {
@@ -111,7 +129,7 @@ fn a_refusal_is_1() {
         .says("4.19");
 }
 
-/// A way out is a command that can be typed: the flags of `plan` alone, and no wish that it would break.
+/// A way out is a command that can be typed: the same verb with the same flags, and no wish that it would break.
 #[test]
 fn a_way_out_can_be_typed() {
     let ran = run("register 64TiB --one-mr --device sim:verbs --pages 1GiB --force --hold --threads 2 --memory none --access remote-read")
@@ -121,13 +139,16 @@ fn a_way_out_can_be_typed() {
         run("register 64TiB --one-mr --device sim:verbs --pages 1GiB --verify --threads 2")
             .exits(1)
             .says("16 TiB - 4 KiB");
-    let (_, way) = refused.out.split_once("hugemr plan ").expect("a way out");
+    let (_, way) = refused
+        .out
+        .split_once("hugemr register ")
+        .expect("a way out");
     let way = way.lines().next().expect("a line");
     assert_eq!(
         way,
-        "64TiB --device sim:verbs --pages 1GiB --chunk 17591112302592"
+        "64TiB --device sim:verbs --pages 1GiB --verify --threads 2 --chunk 17591112302592"
     );
-    run(&format!("plan {way}")).exits(0);
+    run(&format!("register {way}")).exits(0);
 }
 
 /// The system refuses: exit 3, with the MR, the errno, what became of the rest, and a diagnosis.
@@ -141,6 +162,30 @@ fn a_forced_registration_that_fails_is_3() {
         assert!(ran.err.contains(text), "no {text:?} in {}", ran.err);
     }
     assert!(ran.out.is_empty(), "{}", ran.out);
+}
+
+/// Pages that this host cannot map are refused before anything is populated, also by force.
+#[test]
+fn pages_that_cannot_be_mapped_are_refused() {
+    for pages in ["16KiB", "512MiB"] {
+        for force in ["", " --force"] {
+            let ran = run(&format!(
+                "register 512MiB --device sim:verbs --memory real --pages {pages}{force}"
+            ))
+            .exits(1);
+            assert!(
+                !(ran.out + &ran.err).contains("hugemr reserve"),
+                "{pages}{force}"
+            );
+        }
+    }
+}
+
+/// What an application would have to be given in a pool that this host can never have is no way out.
+#[test]
+fn a_pool_beyond_the_memory_is_no_way_out() {
+    let ran = run("register 8PiB --device sim:verbs --memory real --pages 2MiB --reserve").exits(1);
+    assert!(!ran.out.contains("reserve 8PiB"), "{}", ran.out);
 }
 
 /// A decimal unit is taken at its word, and said so.

@@ -3,7 +3,10 @@
 mod common;
 mod contract;
 mod estimate;
+mod files;
+mod json;
 mod main_job;
+mod printed;
 mod real;
 mod replay;
 mod streams;

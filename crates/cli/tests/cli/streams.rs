@@ -67,6 +67,20 @@ fn a_pebibyte_is_refused_in_little_memory() {
     assert!(out.contains("over_budget"), "{out}");
 }
 
+/// A disk that is full is a failure of the system, for help and version too.
+#[test]
+fn nothing_can_be_written() {
+    for line in ["--help", "--version", "plan 1GiB --device sim:erdma"] {
+        let full = std::fs::File::create("/dev/full").expect("the device");
+        let child = hugemr(line)
+            .stdout(full)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the command starts");
+        assert_eq!(code(child), 3, "{line}");
+    }
+}
+
 /// A reader that has gone before the first byte is no failure.
 #[test]
 fn nobody_reads() {

@@ -1,5 +1,6 @@
 //! What would decide a cause, and what mends it.
 
+use crate::quirk::Quirk;
 use crate::size::{Bytes, Grouped, PageSize};
 
 use super::Cause::{self, *};
@@ -61,8 +62,11 @@ pub(super) fn decide(cause: Cause, e: &Evidence) -> Option<String> {
 pub(super) fn fix(cause: Cause, e: &Evidence, numbers: Option<&Arithmetic>) -> String {
     let text = match cause {
         TableFull => return larger_pages(e, numbers),
+        SmallPages if no_large_pages(e).is_some() => {
+            return no_large_pages(e).unwrap_or_default();
+        }
         SmallPages => {
-            "MRs of at most 4 GiB - 2 MiB on 2 MiB pages (hugemr plan chooses so), a kernel with the fix (6.15, 6.12.31, 6.1.141) or the eRDMA installer 1.5.2 or later; and no 4 KiB hole in the range"
+            "MRs of less than 4 GiB on 2 MiB pages (hugemr plan cuts so), a kernel with the fix (6.15, 6.12.31, 6.1.141) or the eRDMA installer 1.5.2 or later; and no 4 KiB hole in the range"
         }
         LeakedMrs => {
             "end the processes that hold MRs they no longer need, or let the processes share one registration"
@@ -152,6 +156,17 @@ pub(super) fn fix(cause: Cause, e: &Evidence, numbers: Option<&Arithmetic>) -> S
     text.to_owned()
 }
 
+/// Where the kernel gives every MR its base page, whatever the memory has: the kernel that does not.
+fn no_large_pages(e: &Evidence) -> Option<String> {
+    let state = Quirk::NoLargePages.on(&e.platform, e.family?);
+    super::weigh::kernel_has_no_large_pages(e).then(|| {
+        format!(
+            "{} ({}); until then fewer bytes: huge pages save no entries here",
+            state.lifted_by, state.why
+        )
+    })
+}
+
 fn larger_pages(e: &Evidence, numbers: Option<&Arithmetic>) -> String {
     if e.memory == Some(MemoryKind::Gpu) {
         let text = "a newer OFED and driver, so that GPU memory gets 64 KiB pages";
@@ -167,15 +182,28 @@ fn larger_pages(e: &Evidence, numbers: Option<&Arithmetic>) -> String {
     if e.is_huge() == Some(true) && fine {
         return "free other MRs of the device, or use 1 GiB pages where the driver sends whole lengths".to_owned();
     }
+    if let Some(fix) = no_large_pages(e) {
+        return fix;
+    }
+    if e.is_huge() == Some(true) {
+        return "the memory has huge pages, and the MR did not get them: see small_pages"
+            .to_owned();
+    }
     let text = "map the memory on 2 MiB huge pages";
+    let device = device_flag(e);
     numbers.map_or_else(
-        || format!("{text} (hugemr plan SIZE --pages 2MiB)"),
+        || format!("{text} (hugemr plan SIZE{device} --pages 2MiB)"),
         |n| {
             let (large, small) = (Grouped(n.entries_2m), Grouped(n.entries_4k));
             let size = argument(n.length);
-            format!("{text}: {large} entries instead of {small} at 4 KiB (hugemr plan {size} --pages 2MiB)")
+            format!("{text}: {large} entries instead of {small} at 4 KiB (hugemr plan {size}{device} --pages 2MiB)")
         },
     )
+}
+
+/// The device as a flag: `plan` has no other way to know it where there is none or several.
+fn device_flag(e: &Evidence) -> String {
+    format!(" --device {}", e.device.as_deref().unwrap_or("DEVICE"))
 }
 
 /// A size as a command takes it: `97GiB`, or plain bytes.
@@ -194,10 +222,11 @@ fn split(e: &Evidence) -> String {
     match (e.length, limit) {
         (Some(len), Some(limit)) if limit > 0 && len > limit => {
             format!(
-                "split it into {} MRs of at most {} (hugemr plan {})",
+                "split it into {} MRs of at most {} (hugemr plan {}{})",
                 len.div_ceil(limit),
                 Bytes(limit),
-                argument(len)
+                argument(len),
+                device_flag(e)
             )
         }
         _ => "split it into MRs of at most max_mr_size (hugemr plan SIZE)".to_owned(),

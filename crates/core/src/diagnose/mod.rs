@@ -171,6 +171,13 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
     }
     // The sort is stable: equals stay in the order of the table.
     weighed.sort_by_key(|(_, scale)| (scale.standing(), std::cmp::Reverse(scale.score())));
+    if weigh::kernel_has_no_large_pages(evidence) {
+        // The full table is what came of it; larger pages, which mend a full table, mend nothing here.
+        let behind = |(cause, scale): &(Cause, Scale)| {
+            *cause == Cause::SmallPages && scale.standing() == Standing::Likely
+        };
+        weighed.sort_by_key(|one| !behind(one));
+    }
     let mut unknown = Vec::new();
     for (_, scale) in weighed
         .iter()

@@ -9,7 +9,7 @@ use crate::fact::{Fit, Limit};
 use crate::quirk::{Quirk, QuirkState};
 use crate::size::{Bytes, Grouped, PageSize};
 
-use super::request::Pages;
+use super::request::{Pages, PlanRequest, Wish};
 
 /// Whether the plan can be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,12 +306,39 @@ pub enum WayOut {
     LongerChunks(u64),
     /// Chunks of at most so many bytes.
     ShorterChunks(u64),
+    /// Neither a chunk nor a single MR asked for: the planner's own chunks, of so many bytes.
+    OwnChunks(u64),
     /// A limit of at least so many bytes for each MR, where the device allows it (`--max-mr-size`).
     Override(u64),
     /// A limit of at least so many pinned bytes.
     Memlock(u64),
     /// A version that lifts the defect.
     Lift(Quirk, &'static str),
+}
+
+impl WayOut {
+    /// The request with what this way changes in it; `None` where something else is to be changed: the host, the device,
+    /// or what is known of them.
+    #[must_use]
+    pub fn applied(&self, request: &PlanRequest) -> Option<PlanRequest> {
+        let mut changed = request.clone();
+        match *self {
+            Self::Pages(ref other) => changed.pages = other.pages,
+            Self::Smaller(len) => {
+                changed.wish = match request.wish {
+                    Wish::Adopted { addr, .. } => Wish::Adopted { addr, len },
+                    Wish::Total(_) | Wish::Buffers(_) => Wish::Total(len),
+                }
+            }
+            Self::LongerChunks(len) | Self::ShorterChunks(len) => {
+                (changed.chunk, changed.single) = (Some(len), false);
+            }
+            Self::OwnChunks(_) => (changed.chunk, changed.single) = (None, false),
+            Self::Override(len) => changed.max_mr_size = Some(len),
+            Self::Reserve { .. } | Self::Memlock(_) | Self::Lift(..) => return None,
+        }
+        Some(changed)
+    }
 }
 
 /// A plan that was refused.
@@ -350,6 +377,10 @@ impl fmt::Display for Pages {
     }
 }
 
+fn plural(n: u64, one: &'static str, many: &'static str) -> &'static str {
+    if n == 1 { one } else { many }
+}
+
 /// The sentence of a check that does not fit.
 pub(super) fn shortage(check: &Check) -> String {
     let need = check.need.0;
@@ -363,10 +394,14 @@ pub(super) fn shortage(check: &Check) -> String {
                 Bytes(have)
             )
         }
-        Resource::MrCount => format!("needs {n} MRs, the device has {h}"),
+        Resource::MrCount => format!(
+            "needs {n} {}, the device has {h}",
+            plural(need, "MR", "MRs")
+        ),
         Resource::Entries => {
             format!(
-                "needs {n} MTT entries, the device has {h} ({})",
+                "needs {n} MTT {}, the device has {h} ({})",
+                plural(need, "entry", "entries"),
                 Ratio(need, have)
             )
         }
@@ -376,7 +411,9 @@ pub(super) fn shortage(check: &Check) -> String {
         Resource::HugePages(page) => {
             let short = need.saturating_sub(have);
             format!(
-                "needs {n} huge pages of {page}, {h} are free: short by {} ({})",
+                "needs {n} huge {} of {page}, {h} {} free: short by {} ({})",
+                plural(need, "page", "pages"),
+                plural(have, "is", "are"),
                 Grouped(short),
                 Bytes(short.saturating_mul(page.bytes()))
             )
@@ -394,7 +431,7 @@ pub(super) fn shortage(check: &Check) -> String {
     }
 }
 
-/// `need / have` with one decimal: `7.0 x`.
+/// `need / have` with one decimal, rounded: `7.0 x`.
 struct Ratio(u64, u64);
 
 impl fmt::Display for Ratio {
@@ -402,7 +439,9 @@ impl fmt::Display for Ratio {
         if self.1 == 0 {
             return f.write_str("nothing is left");
         }
-        let tenths = u128::from(self.0) * 10 / u128::from(self.1);
-        write!(f, "{}.{} x", tenths / 10, tenths % 10)
+        let have = u128::from(self.1);
+        let tenths = (u128::from(self.0) * 10 + have / 2) / have;
+        let whole = u64::try_from(tenths / 10).unwrap_or(u64::MAX);
+        write!(f, "{}.{} x", Grouped(whole), tenths % 10)
     }
 }

@@ -20,22 +20,9 @@ use super::tiling::{NoTiling, lcm, longest_mr, usable};
 /// A [`Refusal`] where the plan does not fit. It names the limit, the need, what is available, the largest size that
 /// would fit and the ways out, and holds the plan that would be carried out by force.
 pub fn plan(request: &PlanRequest, device: &Device, host: &Host) -> Result<Plan, Box<Refusal>> {
-    let candidates: &[Pages] = match request.pages {
-        Pages::Auto => &[
-            Pages::Only(PageSize::M2),
-            Pages::Only(PageSize::G1),
-            Pages::Mixed,
-        ],
-        ref decided => std::slice::from_ref(decided),
-    };
-    let mut results: Vec<(Pages, Result<Evaluated, NoTiling>)> = Vec::new();
-    for &pages in candidates {
-        // Pools of both sizes are only mixed where they were read and neither is enough alone.
-        if pages == Pages::Mixed && candidates.len() > 1 && !mixing_helps(request, host) {
-            continue;
-        }
-        results.push((pages, evaluate(request, pages, device, host)));
-    }
+    let mut results: Vec<(Pages, Result<Evaluated, NoTiling>)> = candidates(request, host)
+        .map(|pages| (pages, evaluate(request, pages, device, host)))
+        .collect();
     let rank = |result: &Result<Evaluated, NoTiling>| match result {
         Ok((plan, _)) => match plan.verdict {
             Verdict::Fits | Verdict::OkOverride => 0,
@@ -65,13 +52,58 @@ pub fn plan(request: &PlanRequest, device: &Device, host: &Host) -> Result<Plan,
         }
         Err(no) => Err(Box::new(Refusal {
             errno: no.code.errno(device),
-            ways_out: ways_without_tiling(request, device, pages, no.code),
+            ways_out: lead_out(
+                ways_without_tiling(request, device, pages, no.code),
+                (request, device, host),
+            ),
             code: no.code,
             text: no.text,
             max_fit: None,
             plan: None,
         })),
     }
+}
+
+/// Kinds of pages that are worked out for a request.
+fn candidates<'a>(request: &'a PlanRequest, host: &'a Host) -> impl Iterator<Item = Pages> + 'a {
+    let list: &[Pages] = match request.pages {
+        Pages::Auto => &[
+            Pages::Only(PageSize::M2),
+            Pages::Only(PageSize::G1),
+            Pages::Mixed,
+        ],
+        ref decided => std::slice::from_ref(decided),
+    };
+    // Pools of both sizes are only mixed where they were read and neither is enough alone.
+    let apart = move |pages: &Pages| {
+        *pages != Pages::Mixed || list.len() == 1 || mixing_helps(request, host)
+    };
+    list.iter().copied().filter(apart)
+}
+
+/// The ways that are not refused in their turn: each that changes the request is planned. Where the chunk that was asked
+/// for is in the way and no other one is found, the planner's own is.
+fn lead_out(ways: Vec<WayOut>, asked: (&PlanRequest, &Device, &Host)) -> Vec<WayOut> {
+    let (request, device, host) = asked;
+    let first = |way: &WayOut| {
+        let changed = way.applied(request)?;
+        candidates(&changed, host).find_map(|pages| {
+            let (plan, refused) = evaluate(&changed, pages, device, host).ok()?;
+            refused.is_none().then_some(plan)
+        })
+    };
+    let mut ways: Vec<WayOut> = ways
+        .into_iter()
+        .filter(|way| way.applied(request).is_none() || first(way).is_some())
+        .collect();
+    let chunks = |way: &WayOut| matches!(way, WayOut::LongerChunks(_) | WayOut::ShorterChunks(_));
+    if (request.chunk.is_some() || request.single)
+        && !ways.iter().any(chunks)
+        && let Some(plan) = first(&WayOut::OwnChunks(0))
+    {
+        ways.insert(0, WayOut::OwnChunks(plan.chunk));
+    }
+    ways
 }
 
 fn mixing_helps(request: &PlanRequest, host: &Host) -> bool {
@@ -99,11 +131,21 @@ fn refuse(
 ) -> Refusal {
     let code = plan.verdict.refused().unwrap_or(Code::TooLong);
     let max_fit = max_fit(request, plan.pages, device, host);
+    let ways = ways_out(request, device, host, &plan, max_fit);
+    let no_pool = plan
+        .huge_pages
+        .iter()
+        .find(|(page, _)| !host.may_have_pool(*page));
     Refusal {
         code,
-        text,
+        text: match no_pool {
+            Some((page, _)) if code == Code::HugepageShort => {
+                format!("this host has no pool of huge pages of {page}")
+            }
+            _ => text,
+        },
         errno: code.errno(device),
-        ways_out: ways_out(request, device, host, &plan, max_fit),
+        ways_out: lead_out(ways, (request, device, host)),
         max_fit: Some(max_fit),
         plan: Some(Box::new(plan)),
     }
@@ -239,7 +281,7 @@ fn ways_out(
                 if let Resource::HugePages(page) = check.resource {
                     let have = check.limit.as_ref().map_or(u64::MAX, Limit::certain);
                     let short = check.need.0.saturating_sub(have);
-                    if short > 0 {
+                    if short > 0 && host.may_have_pool(page) {
                         ways.push(WayOut::Reserve {
                             page,
                             short,

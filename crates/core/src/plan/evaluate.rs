@@ -247,9 +247,14 @@ impl Work<'_> {
         );
         let copies = request.devices.checked_mul(request.pds)?;
         let huge_pages = huge_pages(pieces);
-        let runs = sum(pieces
-            .iter()
-            .map(|p| layout::entries(p.page, p.addr, p.len)))?;
+        // At worst, as the entries: each page of THP can be a small one, and a run of its own.
+        let runs = sum(pieces.iter().map(|p| {
+            let page = match self.pages {
+                Pages::Thp => PageSize::K4,
+                _ => p.page,
+            };
+            layout::entries(page, p.addr, p.len)
+        }))?;
         let first = self.parts.first()?;
         let mut hit: Vec<Quirk> = self
             .parts

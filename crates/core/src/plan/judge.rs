@@ -93,7 +93,7 @@ pub(super) fn checks(
 
 /// What is left of the budget when others are to have their share.
 fn left(leave: Leave, free: &Limit, whole: &Limit) -> Limit {
-    match leave {
+    let mut left = match leave {
         Leave::Nothing => free.clone(),
         Leave::Entries(n) => free.less((n, Some(n))),
         Leave::PerCent(p) => {
@@ -103,7 +103,11 @@ fn left(leave: Leave, free: &Limit, whole: &Limit) -> Limit {
             let most = whole.at_most().map_or(share(whole.certain()), share);
             free.less((share(whole.certain()), Some(most)))
         }
+    };
+    if leave != Leave::Nothing {
+        left.source.text = format!("{}, less --leave", left.source.text).into();
     }
+    left
 }
 
 /// Fills in the verdict and the first failure; the sentence of a refusal.

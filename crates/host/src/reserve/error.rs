@@ -112,15 +112,13 @@ impl ReserveError {
     }
 
     pub(super) fn write(change: &Change, source: io::Error) -> Self {
-        match source.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                Self::not_allowed(&[*change])
-            }
-            _ => Self::Write {
-                file: change.file(),
-                pages: change.to,
-                source,
-            },
+        if crate::sys::root_would_help(&source) {
+            return Self::not_allowed(&[*change]);
+        }
+        Self::Write {
+            file: change.file(),
+            pages: change.to,
+            source,
         }
     }
 

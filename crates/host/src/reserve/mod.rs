@@ -21,6 +21,7 @@ mod pieces;
 mod raise;
 
 use std::fmt;
+use std::io;
 use std::num::NonZeroU64;
 
 use hugemr_core::size::PageSize;
@@ -199,11 +200,20 @@ impl<'a> Reserve<'a> {
     pub fn run(mut self) -> Result<Reservation, ReserveError> {
         let never = || false;
         let cancel = self.cancel.unwrap_or(&never);
-        let allowed = |error: ledger::LedgerError| match error {
-            ledger::LedgerError::File { denied: true, .. } => {
-                ReserveError::not_allowed(&plan(self.root, &self.request).unwrap_or_default())
+        let allowed = |error: ledger::LedgerError| {
+            let ledger::LedgerError::File { denied, source, .. } = &error else {
+                return error.into();
+            };
+            let changes = plan(self.root, &self.request).unwrap_or_default();
+            let closed = matches!(
+                source.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+            );
+            // Where nothing is missing nothing need be changed, either.
+            if *denied || (closed && changes.is_empty()) {
+                return ReserveError::not_allowed(&changes);
             }
-            other => other.into(),
+            error.into()
         };
         let mut ledger = Ledger::lock(self.root, cancel).map_err(allowed)?;
         let mut work = Work {

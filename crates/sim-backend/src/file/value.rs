@@ -266,3 +266,15 @@ pub(super) fn errno<'de, D: Deserializer<'de>>(from: D) -> Result<Errno, D::Erro
     };
     Errno::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no errno")))
 }
+
+/// Longest delay, microseconds: an hour. A call that sleeps cannot be interrupted, as the pinning of a real MR cannot.
+const LONGEST_DELAY: u64 = 3_600_000_000;
+
+pub(super) fn delay<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    match u64::deserialize(from)? {
+        micros if micros > LONGEST_DELAY => Err(D::Error::custom(format!(
+            "{micros} microseconds are more than the longest delay, an hour ({LONGEST_DELAY})"
+        ))),
+        micros => Ok(micros),
+    }
+}

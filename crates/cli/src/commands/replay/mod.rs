@@ -17,7 +17,6 @@ mod simulate;
 mod vector;
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
@@ -67,12 +66,9 @@ pub(crate) fn run(command: &ReplayCommand) -> Ended {
     if command.file.as_os_str() == "-" {
         return replay(std::io::stdin().lock(), &command.file, command.json);
     }
-    let file = File::open(&command.file).map_err(|error| unreadable(&command.file, &error))?;
+    let file = hugemr_input::open(&command.file)
+        .map_err(|error| super::unreadable(&command.file, &error))?;
     replay(BufReader::new(file), &command.file, command.json)
-}
-
-fn unreadable(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::usage(format_args!("cannot read {}: {error}", file.display()))
 }
 
 fn replay(from: impl BufRead, file: &Path, json: bool) -> Ended {
@@ -80,7 +76,7 @@ fn replay(from: impl BufRead, file: &Path, json: bool) -> Ended {
     let mut tally = Tally::default();
     let mut ids = HashSet::new();
     while let Some(line) = lines.next() {
-        let (number, text) = line.map_err(|error| unreadable(file, &error))?;
+        let (number, text) = line.map_err(|error| super::unreadable(file, &error.into()))?;
         if text.as_ref().is_ok_and(|text| text.trim().is_empty()) {
             continue;
         }

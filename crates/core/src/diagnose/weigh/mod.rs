@@ -7,6 +7,7 @@ mod memory;
 
 use crate::errno::Errno;
 use crate::fact::{Kind, Limit};
+use crate::quirk::{Presence, Quirk};
 
 use super::Cause::{self, *};
 use super::{Evidence, Operation, Standing};
@@ -79,6 +80,12 @@ impl Scale {
     pub(super) fn score(&self) -> (u32, i32) {
         (self.proofs, self.points)
     }
+}
+
+/// Whether huge pages are behind the MR, and the kernel is known to give every MR its base page.
+pub(super) fn kernel_has_no_large_pages(e: &Evidence) -> bool {
+    let on = |family| Quirk::NoLargePages.on(&e.platform, family).presence;
+    e.is_huge() == Some(true) && e.family.map(on) == Some(Presence::Present)
 }
 
 /// Weighs one candidate.

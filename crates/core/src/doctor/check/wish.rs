@@ -5,7 +5,7 @@ use crate::doctor::{Examined, Finding, Verbs, argument};
 use crate::fact::Fit;
 use crate::plan::{Pages, Refusal, Resource, WayOut};
 use crate::prior;
-use crate::size::{Bytes, Grouped};
+use crate::size::{Bytes, Grouped, PageSize};
 
 /// A refusal by the device's limits.
 pub(super) fn device(e: &Examined<'_>, out: &mut Vec<Finding>) {
@@ -51,18 +51,23 @@ fn way(way: &WayOut) -> Option<String> {
             argument(*bytes)
         ),
         WayOut::Reserve { page, need, .. } => {
+            let pages = match *page {
+                PageSize::M2 => String::new(),
+                page => format!(" --pages {}", argument(page.bytes())),
+            };
             format!(
-                "sudo hugemr reserve {}",
+                "sudo hugemr reserve {}{pages}",
                 argument(need.saturating_mul(page.bytes()))
             )
         }
         WayOut::LongerChunks(bytes) | WayOut::ShorterChunks(bytes) => {
             format!(
-                "MRs of {} (hugemr plan --chunk {})",
+                "MRs of {} (hugemr plan SIZE --chunk {})",
                 Bytes(*bytes),
                 argument(*bytes)
             )
         }
+        WayOut::OwnChunks(bytes) => format!("MRs of {}, as hugemr plan cuts", Bytes(*bytes)),
         WayOut::Override(bytes) => format!(
             "where the device allows it: --max-mr-size {}",
             argument(*bytes)

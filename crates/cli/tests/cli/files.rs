@@ -1,0 +1,148 @@
+//! Files that a user names: whatever they are, the answer comes at once, in bounded memory, with a clear sentence.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::Ran;
+
+/// Every way to name a file that is read.
+fn ways(file: &str) -> Vec<Vec<String>> {
+    let words = |line: &str| line.split(' ').map(|w| w.replace("FILE", file)).collect();
+    [
+        "plan 1GiB --device sim:FILE",
+        "register 1GiB --device sim:FILE",
+        "plan 1GiB --device sim:erdma --config FILE",
+        "plan 1GiB --device sim:erdma --limits FILE",
+        "doctor --facts FILE",
+        "diagnose FILE",
+        "replay FILE",
+    ]
+    .iter()
+    .map(|line| words(line))
+    .collect()
+}
+
+/// With 256 MiB of address space for data, and 20 seconds.
+fn bounded(words: &[String]) -> Ran {
+    let mut child = Command::new("sh")
+        .args([
+            "-c",
+            "ulimit -d 262144 && exec \"$0\" \"$@\"",
+            env!("CARGO_BIN_EXE_hugemr"),
+        ])
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while child.try_wait().expect("a child").is_none() {
+        if Instant::now() > deadline {
+            child.kill().expect("it can be ended");
+            child.wait().expect("it ends");
+            panic!("{words:?}: still running");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().expect("it ended").into()
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let pipe = dir.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    let pipe = pipe.to_str().expect("text");
+    for (file, kind) in [
+        ("/dev/zero", "a device"),
+        (pipe, "a pipe"),
+        ("/tmp", "a folder"),
+    ] {
+        for words in ways(file) {
+            let ran = bounded(&words);
+            // What was measured is a help: a plan goes on without it, and says so.
+            let code = if words.contains(&"--limits".to_owned()) {
+                ran.code
+            } else {
+                2
+            };
+            let ran = ran.exits(code);
+            assert!(ran.err.contains(kind), "{words:?}: {}", ran.err);
+        }
+    }
+}
+
+/// A comment of 300 MiB in a device file, or the same as facts: the limit is named.
+#[test]
+fn a_text_that_is_too_long_is_refused_with_the_limit() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("long.toml");
+    let file = std::fs::File::create(&path).expect("a file");
+    file.set_len(300 << 20).expect("a length");
+    let path = path.to_str().expect("text");
+    for words in ways(path).into_iter().take(5) {
+        let ran = bounded(&words);
+        assert!(ran.err.contains("longer than"), "{words:?}: {}", ran.err);
+    }
+}
+
+/// An argument of other bytes than UTF-8 is bad usage, and no panic.
+#[test]
+fn arguments_that_are_no_text() {
+    for words in [
+        vec![&b"\xff"[..]],
+        vec![b"plan", b"\xff"],
+        vec![b"plan", b"1GiB", b"--device", b"sim:\xff"],
+        vec![b"plan", b"1GiB", b"--device", b"sim:\xff", b"--json"],
+        vec![
+            b"plan",
+            b"1GiB",
+            b"--json",
+            b"--config",
+            b"\xff",
+            b"--device",
+            b"sim:erdma",
+        ],
+        vec![b"replay", b"\xff"],
+        vec![b"diagnose", b"\xff"],
+        vec![b"doctor", b"--facts", b"\xff"],
+    ] {
+        let args = words.iter().map(|word| std::ffi::OsStr::from_bytes(word));
+        let out = Command::new(env!("CARGO_BIN_EXE_hugemr"))
+            .args(args)
+            .output()
+            .expect("the command starts");
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{words:?}: {err}");
+        assert!(!err.contains("panicked"), "{err}");
+    }
+}
+
+/// A name from outside moves no cursor.
+#[test]
+fn no_escape_sequence_reaches_the_terminal() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("a.toml");
+    std::fs::write(
+        &path,
+        "base = \"ecs.r8a.32xlarge\"\nname = \"\\u001b[31mred\"\n",
+    )
+    .expect("a file");
+    let file = format!("sim:{}", path.display());
+    for words in [
+        vec!["plan", "1GiB", "--device", "sim:\x1b[31mred"],
+        vec!["plan", "1GiB", "--device", "\x1b[31mred"],
+        vec!["register", "1GiB", "--device", &file],
+        vec!["plan", "1GiB", "--budget", "unknown", "--device", &file],
+    ] {
+        let ran: Ran = Command::new(env!("CARGO_BIN_EXE_hugemr"))
+            .args(&words)
+            .output()
+            .expect("the command starts")
+            .into();
+        assert!(!(ran.out + &ran.err).contains('\x1b'), "{words:?}");
+    }
+}
