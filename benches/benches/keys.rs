@@ -1,4 +1,4 @@
-//! Address to key: the key table beside a BTreeMap, the crate rangemap and a sorted Vec, random hits.
+//! Address to key: the key table beside a BTreeMap, the crate rangemap and a sorted Vec, random hits; and a range to its parts.
 #![allow(missing_docs, reason = "criterion's macros make public items")]
 
 use std::collections::BTreeMap;
@@ -105,5 +105,85 @@ fn lookups(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, lookups);
+/// Ranges that cross several MRs, part by part, beside the same by a BTreeMap and a sorted Vec.
+fn splits(c: &mut Criterion) {
+    const N: u64 = 448;
+    for shape in ["power of two", "equal", "irregular, touching"] {
+        let mut random = Random(17);
+        let mut at = BASE;
+        let mrs: Vec<(u64, u64)> = (0..N)
+            .map(|_| {
+                let len = match shape {
+                    "power of two" => 64 * MIB,
+                    "equal" => 66 * MIB,
+                    _ => (1 + random.below(64)) * 2 * MIB,
+                };
+                let start = at;
+                at += len;
+                (start, len)
+            })
+            .collect();
+        let span = at - BASE;
+        let mut random = Random(19);
+        let queries: Vec<(u64, u64)> = (0..QUERIES)
+            .map(|_| {
+                let start = random.below(span - 1);
+                let len = (1 + random.below(512 * MIB)).min(span - start);
+                (BASE + start, len)
+            })
+            .collect();
+        let number = |i: usize| u32::try_from(i).expect("small");
+        let keys = KeyTable::new(mrs.iter().enumerate().map(|(i, &(addr, len))| Entry {
+            addr,
+            len,
+            lkey: Lkey(number(i)),
+            rkey: Rkey(number(i)),
+        }))
+        .expect("sorted and apart");
+        let tree: BTreeMap<u64, (u64, u32)> = mrs
+            .iter()
+            .enumerate()
+            .map(|(i, &(at, len))| (at, (at + len, number(i))))
+            .collect();
+        let mut group = c.benchmark_group(format!("split of up to 512 MiB, {shape}"));
+        group.throughput(Throughput::Elements(QUERIES as u64));
+        group.bench_function("KeyTable", |b| {
+            b.iter(|| {
+                queries.iter().fold(0u64, |sum, &(at, len)| {
+                    let parts = keys.split(black_box(at), len).expect("no gap");
+                    parts.fold(sum, |sum, part| sum ^ part.len ^ u64::from(part.rkey.0))
+                })
+            });
+        });
+        group.bench_function("BTreeMap", |b| {
+            b.iter(|| {
+                queries.iter().fold(0u64, |sum, &(at, len)| {
+                    let (at, end) = (black_box(at), at + len);
+                    let (first, _) = tree.range(..=at).next_back().expect("no gap");
+                    tree.range(first..&end)
+                        .fold(sum, |sum, (start, (stop, key))| {
+                            let part = (*stop).min(end) - (*start).max(at);
+                            sum ^ part ^ u64::from(*key)
+                        })
+                })
+            });
+        });
+        group.bench_function("sorted Vec", |b| {
+            b.iter(|| {
+                queries.iter().fold(0u64, |sum, &(at, len)| {
+                    let (at, end) = (black_box(at), at + len);
+                    let first = mrs.partition_point(|(start, len)| start + len <= at);
+                    let held = mrs[first..].iter().take_while(|(start, _)| *start < end);
+                    held.zip(first..).fold(sum, |sum, ((start, len), i)| {
+                        let part = (start + len).min(end) - (*start).max(at);
+                        sum ^ part ^ u64::from(number(i))
+                    })
+                })
+            });
+        });
+        group.finish();
+    }
+}
+
+criterion_group!(benches, lookups, splits);
 criterion_main!(benches);

@@ -98,6 +98,8 @@ struct Shared {
     populate: Duration,
     /// Reading layouts: the sum of all threads.
     looking: Duration,
+    /// Waiting of those that register: the sum of all threads.
+    waiting: Duration,
 }
 
 impl Shared {
@@ -145,6 +147,7 @@ struct NotReady;
 
 impl Gate for Meeting<'_> {
     fn wait_ready(&self, chunk: &Chunk) -> Result<(), GateError> {
+        let start = Instant::now();
         let mut shared = self.lock();
         loop {
             if shared.failure.is_some() {
@@ -154,6 +157,7 @@ impl Gate for Meeting<'_> {
                 return Err(GateError::Stopped);
             }
             if shared.is_ready(chunk) {
+                shared.waiting += start.elapsed();
                 return Ok(());
             }
             shared = self
@@ -180,7 +184,7 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
     let memory = Arc::clone(&job.memory);
     let total = memory.len();
     let tell = job.tell;
-    let (outcome, register) = thread::scope(|scope| {
+    let (outcome, register, workers) = thread::scope(|scope| {
         let populating = thread::Builder::new().name("hugemr-populate".to_owned());
         let meeting = &meeting;
         let spawned = populating.spawn_scoped(scope, move || {
@@ -215,7 +219,7 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
         let _stop = StopOnPanic(meeting);
         let outcome = Registration::new(backend, memory, &job.plan.segments, job.access, &options);
         meeting.stop(None);
-        (outcome, start.elapsed())
+        (outcome, start.elapsed(), workers)
     });
     let shared = meeting
         .shared
@@ -238,6 +242,7 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
                 threads: job.threads.get(),
                 populate: shared.populate,
                 register,
+                registering: register.saturating_sub(each(shared.waiting, workers)),
             };
             Ok((registration, report))
         }
@@ -252,6 +257,11 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
             })
         }
     }
+}
+
+/// What is each one's share of a sum of times.
+fn each(sum: Duration, threads: NonZeroUsize) -> Duration {
+    u32::try_from(threads.get()).map_or(Duration::ZERO, |threads| sum / threads)
 }
 
 /// Wakes the other side when this one unwinds.

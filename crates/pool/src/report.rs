@@ -50,6 +50,8 @@ pub struct Report {
     pub populate: Duration,
     /// From the beginning of the first to the end of the last registration; it overlaps populating.
     pub register: Duration,
+    /// The same without the time that the threads waited for chunks to be populated: their average.
+    pub registering: Duration,
 }
 
 impl Report {

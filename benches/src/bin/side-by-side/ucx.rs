@@ -41,11 +41,15 @@ pub(crate) struct PageTable {
 
 const DIRECTORY: Layout = Layout::new::<Opaque>();
 
+/// # Safety
+/// None is needed: the argument is not looked at.
 unsafe extern "C" fn allocate(_: *const Opaque) -> *mut Opaque {
     // SAFETY: the layout is not empty.
     unsafe { alloc_zeroed(DIRECTORY) }.cast()
 }
 
+/// # Safety
+/// `directory` came from `allocate` and is not used any more.
 unsafe extern "C" fn release(_: *const Opaque, directory: *mut Opaque) {
     // SAFETY: the library gives back what `allocate` gave it, once.
     unsafe { dealloc(directory.cast(), DIRECTORY) };

@@ -38,6 +38,7 @@ pub(crate) fn register(seen: &Seen, released: Option<&Released>) -> Value {
             "reserve": seen.report.as_ref().and_then(|report| report.reserve).map(|took| took.as_secs_f64()),
             "populate": seen.report.as_ref().map(|report| report.populate.as_secs_f64()),
             "register": seen.report.as_ref().map_or(seen.took, |report| report.register).as_secs_f64(),
+            "registering": seen.report.as_ref().map(|report| report.registering.as_secs_f64()),
             "total": seen.took.as_secs_f64(),
         },
         "estimate": seen.estimated.as_ref().map(super::estimate),

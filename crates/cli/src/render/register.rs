@@ -329,7 +329,7 @@ fn predicted(seen: &Seen) -> Option<String> {
     let took = [
         ("reserve", report.reserve),
         ("populate", Some(report.populate)),
-        ("register", Some(report.register)),
+        ("register", Some(report.registering)),
         ("together", Some(seen.took)),
     ];
     let estimated = seen.estimated.as_ref()?;
@@ -541,6 +541,7 @@ mod tests {
                 threads: 64,
                 populate: Duration::from_millis(8100),
                 register: Duration::from_secs(3),
+                registering: Duration::from_secs(2),
             }),
             took: Duration::from_secs(51),
             why_short: None,

@@ -38,8 +38,8 @@ fn what_happened_stands_beside_it() {
     let line = "register 64MiB --device sim:verbs --pages 4KiB --memory real --estimate";
     run(line)
         .exits(0)
-        .says("  estimated reserve 0 us")
-        .says("; populate ")
+        .says("  estimated populate ")
+        .says("; register 0 us, took ")
         .says("; together ")
         .says(", took ");
     let json = run(&format!("{line} --json")).exits(0).json();

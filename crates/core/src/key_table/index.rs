@@ -107,11 +107,14 @@ impl<L: Copy> Index<L> {
         }
     }
 
-    /// As `find`, of the first and the last chunk too; `offset` and `more` together are at most `reach`.
+    /// As `find`, of equal chunks that are shorter than the others; `offset` is at most `reach`.
     pub(super) fn at_edge(&self, offset: u64, more: u64, reach: u64) -> Option<super::Key<L>> {
+        if let Self::Buckets(_) = self {
+            return None;
+        }
         let index = self.at_or_after(offset);
-        let (from, to, keys) = self.mr(index, reach)?;
-        (from <= offset && more <= to - offset).then_some(super::Key {
+        let (_, to, keys) = self.mr(index, reach)?;
+        (more <= to - offset).then_some(super::Key {
             lkey: keys.lkey,
             rkey: keys.rkey,
             index,

@@ -227,7 +227,6 @@ impl<L: Copy> Inner<L> {
         let offset = addr.wrapping_sub(self.base);
         let more = len.wrapping_sub(1);
         if offset <= self.reach
-            && more <= self.reach - offset
             && let Some(key) = self.index.at_edge(offset, more, self.reach)
         {
             return Ok(key);

@@ -101,7 +101,7 @@ fn what_is_not_understood_is_said_with_its_place_and_never_written_over() {
     }
     fs::write(&path, [0xff, 0xfe]).unwrap();
     assert!(read(&path).is_err());
-    fs::write(&path, vec![b'#'; (LARGEST + 1) as usize]).unwrap();
+    fs::write(&path, vec![b'#'; usize::try_from(LARGEST + 1).unwrap()]).unwrap();
     assert!(read(&path).unwrap_err().to_string().contains("longer"));
 }
 
@@ -202,10 +202,10 @@ proptest! {
 
     /// A file that was cut off anywhere is refused: a shorter number would be another number.
     #[test]
-    fn a_cut_file_is_refused(records in prop::collection::vec(a_record(), 1..3), cut in 0.0f64..1.0) {
+    fn a_cut_file_is_refused(records in prop::collection::vec(a_record(), 1..3), cut in any::<prop::sample::Index>()) {
         let limits = Limits { records, ..Limits::default() };
         let text = limits.text();
-        let mut at = ((text.len() - 1) as f64 * cut) as usize;
+        let mut at = cut.index(text.len() - 1);
         while !text.is_char_boundary(at) {
             at -= 1;
         }

@@ -425,3 +425,22 @@ fn a_limit_lowered_after_mmap_is_an_error_and_never_sigbus() {
         assert!(child.status.success(), "{:?} {text}", child.status);
     }
 }
+
+#[test]
+fn a_quota_pays_for_fewer_cpus_than_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    file("proc/self/cgroup", "0::/job\n");
+    let mounts = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    file("proc/self/mountinfo", mounts);
+    let allowed = sys::affinity().unwrap().len();
+    for (quota, cpus) in [("50000", 1), ("150000", 2), ("max", usize::MAX)] {
+        file("sys/fs/cgroup/job/cpu.max", &format!("{quota} 100000\n"));
+        let found = usable_cpus(&Root::at(folder.path()));
+        assert_eq!(found, cpus.min(allowed), "{quota}");
+    }
+}

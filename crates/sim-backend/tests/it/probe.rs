@@ -55,12 +55,12 @@ proptest! {
     fn four_families_are_probed_to_the_entry(
         family in prop::sample::select(vec!["erdma", "efa", "ionic", "mlx4", "ascend"]),
         budget in 128u64..1 << 26,
-        used in 0.0f64..0.9,
+        used_percent in 0u64..90,
         shift in 12u32..19,
     ) {
         let pages = 1u64 << shift;
         prop_assume!(budget / pages < 1000);
-        let device = device(family, budget, (budget as f64 * used) as u64);
+        let device = device(family, budget, budget * used_percent / 100);
         let (found, largest) = ask(&device, pages);
         prop_assert_eq!((found.end, found.exact()), (End::Full, Some(budget)));
         let bound = 2.0 * (budget as f64).log2() + budget as f64 / largest as f64;
