@@ -33,9 +33,9 @@ pub(crate) struct Failure {
     /// What was said already on standard output, if anything.
     pub(crate) told: bool,
     /// For JSON: the diagnosis as a document.
-    pub(crate) diagnosis: Option<serde_json::Value>,
+    pub(crate) diagnosis: Option<Box<serde_json::Value>>,
     /// For JSON: which MR failed, how many stood, and what could not be taken back.
-    pub(crate) failed: Option<serde_json::Value>,
+    pub(crate) failed: Option<Box<serde_json::Value>>,
 }
 
 impl Failure {

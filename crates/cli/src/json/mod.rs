@@ -50,8 +50,8 @@ impl<'a> FailureDocument<'a> {
             exit: failure.exit as u8,
             error: &failure.what,
             more: &failure.more,
-            diagnosis: failure.diagnosis.as_ref(),
-            failed: failure.failed.as_ref(),
+            diagnosis: failure.diagnosis.as_deref(),
+            failed: failure.failed.as_deref(),
         }
     }
 }

@@ -399,13 +399,13 @@ pub(crate) fn failure(asked: &Asked, plan: &Plan, error: &BuildError) -> Failure
                 let diagnosis = diagnose(&evidence);
                 let said = diagnosis::short(&diagnosis);
                 out.more.extend(said.lines().map(str::to_owned));
-                out.diagnosis = Some(crate::json::diagnosis(&diagnosis));
+                out.diagnosis = Some(Box::new(crate::json::diagnosis(&diagnosis)));
             }
-            out.failed = Some(crate::json::failed(failure));
+            out.failed = Some(Box::new(crate::json::failed(failure)));
         }
         cause => {
             if let Cause::Close(error) = cause {
-                out.failed = Some(crate::json::not_closed(error));
+                out.failed = Some(Box::new(crate::json::not_closed(error)));
             }
             out.more.extend(
                 crate::device::sources(cause)
