@@ -24,7 +24,7 @@ const MOST_RANGES: usize = 4096;
 /// A failure that a log reports, with what the log tells about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Number of its first line, from 1.
+    /// Number of the line that tells most of it, from 1: the first one, or that of the longest range.
     pub line: u64,
     /// Lines that report the same kind: operation, errno and family.
     pub count: u64,
@@ -43,7 +43,8 @@ pub struct Log {
     failures: Vec<Failure>,
     /// Address, length and kind of memory, of lines that tell an address and one of the others.
     ranges: Vec<(u64, Option<u64>, Option<MemoryKind>)>,
-    families: Vec<Family>,
+    /// Named families, and whose lines alone they hold for.
+    families: Vec<(Family, Option<Teller>)>,
     context: Evidence,
 }
 
@@ -60,10 +61,12 @@ impl Log {
         {
             self.ranges.push((addr, e.length, e.memory));
         }
+        // What libfabric says of its own provider does not hold for another program's device.
+        let of = (found.teller == Teller::Libfabric).then_some(Teller::Libfabric);
         if let Some(family) = e.family
-            && !self.families.contains(&family)
+            && !self.families.contains(&(family, of))
         {
-            self.families.push(family);
+            self.families.push((family, of));
         }
         keep_context(&mut self.context, e);
         if found.is_failure {
@@ -79,6 +82,13 @@ impl Log {
             .find(|f| key(&f.evidence) == key(&found.evidence));
         if let Some(same) = same {
             same.count += 1;
+            // Of several ranges the longest is the one that a limit refuses. Its line is shown whole: facts of different
+            // lines are not mixed.
+            if found.evidence.length > same.evidence.length {
+                same.line = self.lines;
+                same.teller = found.teller;
+                same.evidence = found.evidence;
+            }
         } else if self.failures.len() < MOST_FAILURES {
             self.failures.push(Failure {
                 line: self.lines,
@@ -112,14 +122,16 @@ impl Log {
             .collect();
         list.retain(|f| f.evidence.errno.is_some() || !told.contains(&f.evidence.operation));
         for failure in &mut list {
-            self.complete(&mut failure.evidence);
+            self.complete(failure.teller, &mut failure.evidence);
         }
         list.sort_by_key(|f| f.evidence.errno.is_none());
         list
     }
 
-    fn complete(&self, e: &mut Evidence) {
-        if let ([family], None) = (self.families.as_slice(), e.family) {
+    fn complete(&self, teller: Teller, e: &mut Evidence) {
+        if let ([(family, of)], None) = (self.families.as_slice(), e.family)
+            && of.is_none_or(|of| of == teller)
+        {
             e.family = Some(*family);
         }
         let context = &self.context;

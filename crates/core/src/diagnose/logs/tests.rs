@@ -371,3 +371,37 @@ proptest! {
         }
     }
 }
+
+/// Failures of one kind are one; the longest of them speaks, with its own line.
+#[test]
+fn the_longest_range_speaks_for_its_kind() {
+    let log = "app: ibv_reg_mr failed: Input/output error
+[1.1] [node:1:0] ib_md.c:349  UCX  ERROR ibv_reg_mr(address=0x7f724fa00000, length=68719476736, access=0xf) failed: Input/output error
+[1.2] [node:1:0] ib_md.c:349  UCX  ERROR ibv_reg_mr(address=0x7f824fa00000, length=4096, access=0xf) failed: Input/output error";
+    let failures = read(log).failures();
+    let [failure] = failures.as_slice() else {
+        panic!("{failures:?}")
+    };
+    assert_eq!((failure.line, failure.count), (2, 3));
+    assert_eq!(failure.evidence.length, Some(64 << 30));
+    assert_eq!(failure.evidence.addr, Some(0x7f72_4fa0_0000));
+}
+
+/// Two programs in one log: the provider of one is not the device of the other.
+#[test]
+fn the_provider_of_libfabric_is_its_own() {
+    let log = "libfabric:15409:1705531788::efa:mr:efa_mr_reg_impl():850<warn> Unable to register MR: Cannot allocate memory
+[1.1] [node:1:0] ib_md.c:349  UCX  ERROR ibv_reg_mr(address=0x7f724fa00000, length=68719476736, access=0xf) failed: Input/output error";
+    let families: Vec<_> = read(log)
+        .failures()
+        .iter()
+        .map(|f| (f.evidence.errno, f.evidence.family))
+        .collect();
+    assert_eq!(
+        families,
+        [
+            (Some(Errno::ENOMEM), Some(Family::Efa)),
+            (Some(Errno::EIO), None)
+        ]
+    );
+}
