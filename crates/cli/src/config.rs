@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use hugemr_core::host::Driver;
+use hugemr_input::InputError;
 use serde::{Deserialize, Deserializer};
 
 use crate::args::{
@@ -182,6 +183,15 @@ fn find(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, Failure> {
         match hugemr_input::text(&path, hugemr_input::SETTINGS) {
             Ok(text) => return Ok(Some((path, text))),
             Err(error) if error.is_not_found() && named.is_none() => {}
+            // The home of somebody else (`sudo -u`, setpriv): nobody has named it, and what it says is not for this user.
+            Err(InputError::System(error))
+                if named.is_none() && error.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                crate::commands::remark(&format!(
+                    "note: the config file {} cannot be read and is not used: {error}",
+                    path.display()
+                ));
+            }
             Err(error) => {
                 return Err(Failure::usage(format_args!(
                     "the config file {} cannot be read: {error}",

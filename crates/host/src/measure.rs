@@ -47,6 +47,8 @@ pub enum MeasureError {
 
 /// At most so much memory.
 const MOST: u64 = 256 * MIB;
+/// Less says too little: threads would not even be started.
+const LEAST: u64 = 64 * MIB;
 /// Rounds, and how long they may take together; there are two at least.
 const ROUNDS: usize = 7;
 const LONG_ENOUGH: Duration = Duration::from_millis(400);
@@ -61,11 +63,10 @@ fn sample(root: &Root, page: PageSize) -> (Kind, u64) {
     }
     let pool = Pools::read(root).of(page).and_then(GlobalPool::available);
     let half = pool.unwrap_or(0) / 2 * page.bytes();
-    let bytes = half.min(MOST.max(page.bytes()));
-    match bytes {
-        0 => (Kind::Thp, MOST),
-        _ => (Kind::HugeTlb(page), bytes),
+    if half < LEAST {
+        return (Kind::Thp, MOST);
     }
+    (Kind::HugeTlb(page), half.min(MOST.max(page.bytes())))
 }
 
 /// Seconds to make a GiB of pages of that size real with so many threads.
@@ -160,9 +161,22 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_pool_is_not_measured_on() {
-        let root = tempfile::tempdir().unwrap();
-        let none = sample(&Root::at(root.path()), PageSize::M2);
-        assert_eq!(none, (Kind::Thp, MOST));
+    fn half_of_what_is_free_is_measured_on_if_that_says_enough() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        assert_eq!(sample(&root, PageSize::M2), (Kind::Thp, MOST));
+        let pool = root.path(&crate::pools::pool_dir(PageSize::M2, None));
+        std::fs::create_dir_all(&pool).unwrap();
+        for (file, count) in [("nr_hugepages", 4096), ("resv_hugepages", 0)] {
+            std::fs::write(pool.join(file), count.to_string()).unwrap();
+        }
+        for (free, want) in [
+            (10, (Kind::Thp, MOST)),
+            (100, (Kind::HugeTlb(PageSize::M2), 100 * MIB)),
+            (4096, (Kind::HugeTlb(PageSize::M2), MOST)),
+        ] {
+            std::fs::write(pool.join("free_hugepages"), free.to_string()).unwrap();
+            assert_eq!(sample(&root, PageSize::M2), want, "{free}");
+        }
     }
 }

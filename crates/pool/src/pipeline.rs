@@ -228,6 +228,9 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
     match outcome {
         Ok(registration) => {
             tell(Event::End(Step::Register, register));
+            // More threads than MRs are not started.
+            let mrs = NonZeroUsize::new(registration.len()).unwrap_or(NonZeroUsize::MIN);
+            let waited = each(shared.waiting, workers.min(mrs));
             let report = Report {
                 reserved: Vec::new(),
                 reserve: None,
@@ -242,7 +245,7 @@ pub(crate) fn run<B: RegBackend>(job: &Job<'_>, backend: B) -> Result<Registered
                 threads: job.threads.get(),
                 populate: shared.populate,
                 register,
-                registering: register.saturating_sub(each(shared.waiting, workers)),
+                registering: register.saturating_sub(waited),
             };
             Ok((registration, report))
         }

@@ -1,7 +1,7 @@
 //! What the kernel makes of each MR, watched while it is registered.
 //!
-//! Two ways ([`How`]): a return probe on the helper that chooses the page size ([`kretprobe`]), and the driver's own debug
-//! lines ([`dyndbg`]). Both change something on the host, so both are left as found: what hugemr switches on is noted in
+//! Two ways ([`How`]): a return probe on the helper that chooses the page size (`kretprobe`), and the driver's own debug
+//! lines (`dyndbg`). Both change something on the host, so both are left as found: what hugemr switches on is noted in
 //! `/run/hugemr/traces` *before*, and switched off by [`Watch::finish`], when the watch is dropped, or, after a kill, by
 //! [`release_stale`]. A debug line that was on already, and a probe of somebody else, are never touched.
 //!
