@@ -60,7 +60,7 @@ check_scatter_forced() {
     # one block of memory for the table is more than it can ask for
     6.1.*)
         same "exit status" $status 3
-        says ENOMEM "rolled back"
+        says ENOMEM small_pages
         same "entries at the device" $lent 0
         ok "one MR of 5 GiB under the old rule: ENOMEM, a table of 1,310,720 entries is more than this driver makes"
         ;;
