@@ -139,3 +139,38 @@ pub(crate) fn others(opened: &Opened) -> hugemr_core::device::Used {
         Opened::Real(device) => crate::host::used_by_others(&device.device().name),
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+    use hugemr_core::backend::Backing as _;
+
+    /// Needs no pool: the buffer is of base pages, the same one twice at its beginning, and few behind all of it.
+    #[test]
+    fn the_small_buffer_is_there_without_huge_pages_and_begins_with_one_page_twice() {
+        let memory = small(64 * MIB).unwrap();
+        assert_eq!((memory.len(), memory.page()), (64 * MIB, PageSize::K4));
+        let at = |offset: usize| memory.as_ptr().wrapping_add(offset);
+        // SAFETY: the mapping is ours, readable and writable, and longer than each offset.
+        unsafe { at(5).write_volatile(7) };
+        // SAFETY: as above.
+        let seen = [5, 4096 + 5, 8192 + 5].map(|offset| unsafe { at(offset).read_volatile() });
+        assert_eq!(
+            seen,
+            [7, 7, 0],
+            "the second page is the first, the third is another"
+        );
+        // SAFETY: as above.
+        unsafe { at(8192).write_volatile(9) };
+        let again = 8192 + usize::try_from(BEHIND).unwrap();
+        // SAFETY: as above; 16 MiB and two pages are less than 64 MiB.
+        assert_eq!(
+            unsafe { at(again).read_volatile() },
+            9,
+            "16 MiB stand behind all of it"
+        );
+        // The shortest there can be.
+        assert_eq!(small(4096).unwrap().page(), PageSize::K4);
+    }
+}

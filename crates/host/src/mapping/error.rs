@@ -233,7 +233,7 @@ impl Need {
         for part in parts {
             need.maps += part.maps();
             if !part.is_hugetlb() {
-                need.ordinary = need.ordinary.saturating_add(part.len);
+                need.ordinary = need.ordinary.saturating_add(part.memory());
                 continue;
             }
             let mut nodes = match &part.placement {
