@@ -22,10 +22,22 @@ fuzz_target!(|text: &str| {
     assert!(Limits::parse(&body[..body.len() - 1]).is_err());
     // Whatever was there, something can be learned and is kept.
     let mut more = limits;
-    let now = Identity { device: "erdma_0".into(), ..Identity::default() };
-    let seen = Seen { entries: (5, None), ..Seen::default() };
-    let learned = more.entry(&now, Confidence::Seen, 1).learn(&seen, Confidence::Seen, 1);
+    let now = Identity {
+        device: "erdma_0".into(),
+        ..Identity::default()
+    };
+    let seen = Seen {
+        entries: (5, None),
+        ..Seen::default()
+    };
+    let learned = more
+        .entry(&now, Confidence::Seen, 1)
+        .learn(&seen, Confidence::Seen, 1);
     assert!(learned.is_ok());
     let again = Limits::parse(&more.text()).expect("what is written can be read");
-    assert!(again.of(&now).is_some_and(|record| record.seen.entries.0 >= 5));
+    assert!(
+        again
+            .of(&now)
+            .is_some_and(|record| record.seen.entries.0 >= 5)
+    );
 });
