@@ -1,7 +1,8 @@
 //! Signals, for the commands that hold or change something: the first asks everything to stop in order.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
 
 use hugemr::Step;
 use hugemr_core::registrar::CancelToken;
@@ -61,6 +62,7 @@ pub(crate) struct Watch {
     flag: Arc<AtomicBool>,
     at: At,
     came: Mutex<mpsc::Receiver<i32>>,
+    answered: Answered,
 }
 
 impl Watch {
@@ -77,6 +79,8 @@ impl Watch {
         let cancel = token.clone();
         let at = At::default();
         let now = at.clone();
+        let answered = Answered::default();
+        let said = answered.clone();
         let watch = move || {
             let mut first = true;
             for signal in signals.forever() {
@@ -85,6 +89,7 @@ impl Watch {
                     crate::commands::remark(&format!("{}: {text}", name(signal)));
                 }
                 first = false;
+                said.set();
                 if tell.send(signal).is_err() {
                     return;
                 }
@@ -99,6 +104,7 @@ impl Watch {
             flag,
             at,
             came: Mutex::new(came),
+            answered,
         })
     }
 
@@ -137,6 +143,35 @@ impl Watch {
 
     fn came(&self) -> MutexGuard<'_, mpsc::Receiver<i32>> {
         self.came.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Watch {
+    /// The command may see the flag and end before the thread that answers the signal had its turn: it gets it, so that
+    /// no end is without its reason.
+    fn drop(&mut self) {
+        if self.flag.load(Ordering::Acquire) {
+            self.answered.wait();
+        }
+    }
+}
+
+/// Whether a signal was answered. Clones are the same.
+#[derive(Clone, Default)]
+struct Answered(Arc<(Mutex<bool>, Condvar)>);
+
+impl Answered {
+    fn set(&self) {
+        let (answered, changed) = &*self.0;
+        *answered.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        changed.notify_all();
+    }
+
+    /// At most a second: a terminal that takes no more text must not keep the process.
+    fn wait(&self) {
+        let (answered, changed) = &*self.0;
+        let lock = answered.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = changed.wait_timeout_while(lock, Duration::from_secs(1), |answered| !*answered);
     }
 }
 
