@@ -141,7 +141,6 @@ pub(crate) fn others(opened: &Opened) -> hugemr_core::device::Used {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
     use hugemr_core::backend::Backing as _;
@@ -165,11 +164,8 @@ mod tests {
         unsafe { at(8192).write_volatile(9) };
         let again = 8192 + usize::try_from(BEHIND).unwrap();
         // SAFETY: as above; 16 MiB and two pages are less than 64 MiB.
-        assert_eq!(
-            unsafe { at(again).read_volatile() },
-            9,
-            "16 MiB stand behind all of it"
-        );
+        let seen = unsafe { at(again).read_volatile() };
+        assert_eq!(seen, 9, "16 MiB stand behind all of it");
         // The shortest there can be.
         assert_eq!(small(4096).unwrap().page(), PageSize::K4);
     }
