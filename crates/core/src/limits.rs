@@ -194,7 +194,8 @@ impl Record {
         })
     }
 
-    /// Puts what is known into the device.
+    /// Puts what is known into the device: what was found narrows what the device says of itself, and replaces it where
+    /// they contradict each other.
     pub fn apply(&self, device: &mut Device) {
         let date = date(self.seconds);
         let text = match self.confidence {
@@ -206,10 +207,25 @@ impl Record {
             Confidence::Told => Kind::Given,
             Confidence::Probed | Confidence::Seen => Kind::Measured,
         };
-        let put = |to: &mut Limit, (low, high): Range| {
-            if (low, high) != UNKNOWN {
-                *to = Limit::interval(low, high, Source::new(kind, text.clone()));
+        let put = |to: &mut Limit, found: Range| {
+            let before = (to.certain(), to.at_most());
+            let joined = both(before, found).filter(|_| !to.is_unlimited());
+            if found == UNKNOWN || joined == Some(before) {
+                return;
             }
+            let (low, high) = joined.unwrap_or(found);
+            let source = match joined {
+                // One end from each: as sure as the less sure of the two.
+                Some(range) if range != found => {
+                    let kind = match to.source.kind {
+                        weak @ (Kind::Inferred | Kind::Assumed) => weak,
+                        Kind::Documented | Kind::Measured | Kind::Given => kind,
+                    };
+                    Source::new(kind, format!("{text}; {}", to.source.text))
+                }
+                _ => Source::new(kind, text.clone()),
+            };
+            *to = Limit::interval(low, high, source);
         };
         put(&mut device.entries, self.seen.entries);
         if self.seen.per_mr.1.is_some() {
@@ -332,6 +348,30 @@ mod tests {
             "probed on 1970-01-01, measured"
         );
         assert!(device.entries_per_mr.is_unlimited());
+    }
+
+    /// A weak finding does not widen what is known.
+    #[test]
+    fn a_record_narrows_what_a_device_says_of_itself() {
+        let with = |low, high, found| {
+            let mut device = Device::unlimited("d", Family::Erdma);
+            device.entries = Limit::interval(low, high, Source::new(Kind::Assumed, "profile"));
+            record(found).apply(&mut device);
+            let limit = device.entries;
+            (limit.certain(), limit.at_most(), limit.source.to_string())
+        };
+        let profile = "profile, assumed".to_owned();
+        let probed = "probed on 1970-01-01, measured".to_owned();
+        let joined = "probed on 1970-01-01; profile, assumed".to_owned();
+        assert_eq!(with(7, Some(7), (5, None)), (7, Some(7), profile));
+        assert_eq!(with(0, None, (5, None)), (5, None, probed.clone()));
+        assert_eq!(with(0, Some(9), (5, None)), (5, Some(9), joined));
+        assert_eq!(with(3, Some(9), (5, Some(6))), (5, Some(6), probed.clone()));
+        assert_eq!(
+            with(7, Some(7), (8, None)),
+            (8, None, probed),
+            "contradicted"
+        );
     }
 
     #[test]
