@@ -108,7 +108,7 @@ fn kernel(line: &str) -> Option<Finding> {
         e.family = Some(Family::Erdma);
         e.entries_need = text::number_after(line, &["size"]).map(|bytes| bytes / 8);
     } else if has("failed to process command reg_mr")
-        || has("create_mkey") && has("limits exceeded")
+        || has("create_mkey") && (has("limits exceeded") || has("no resources"))
     {
         e.operation = Some(Operation::RegMr);
         e.errno = text::errno(line);

@@ -235,6 +235,11 @@ fn drivers_in_the_kernel() {
         (found.evidence.errno, found.evidence.said_device_refused),
         (Some(Errno::ENOMEM), Some(true))
     );
+    // The other status of a firmware without keys (kvcache-ai/Mooncake#1765), which the driver turns into EAGAIN.
+    let line = "mlx5_core 0000:01:00.0: mlx5_cmd_out_err:829:(pid 77): CREATE_MKEY(0x200) op_mod(0x0) failed, status no resources(0xf), syndrome (0x1), err(-11)";
+    let (failure, diagnosis) = first(line, None);
+    assert_eq!(failure.evidence.errno, Some(Errno::EAGAIN));
+    assert_eq!(diagnosis.first().map(|r| r.cause), Some(Cause::MrCount));
     // The vendor's driver; 65 GiB as in kvcache-ai/Mooncake#304.
     let line = "erdma 0000:00:07.0 erdma_0: ERROR: Out of mr size: 69793218560, max 68719476736";
     let (_, diagnosis) = first(line, None);
