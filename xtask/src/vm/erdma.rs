@@ -206,9 +206,9 @@ impl Scenario {
         )
     }
 
-    /// Whether it registers random layouts.
+    /// Whether it calls the program that registers memory of its own and tells what it predicted.
     pub(crate) fn needs_agree(&self) -> bool {
-        matches!(self.name, "erdma-agree" | "erdma-agree-long")
+        self.script.contains("agree $DEVICE")
     }
 
     /// Whether `vm erdma` runs it without being asked to: these on three kernels take less than a quarter of an hour.
@@ -311,4 +311,20 @@ fn modules(lab: &Lab<'_>) -> Result<(Vec<Module>, Vec<Module>)> {
         image,
     });
     Ok((early, late))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A guest without a program that its script calls fails late, and only there.
+    #[test]
+    fn guests_have_the_programs_that_their_scripts_call() {
+        let needs: Vec<_> = SCENARIOS
+            .iter()
+            .filter(|scenario| scenario.needs_agree())
+            .map(|scenario| scenario.name)
+            .collect();
+        assert_eq!(needs, ["erdma-collapse", "erdma-agree", "erdma-agree-long"]);
+    }
 }
