@@ -48,7 +48,9 @@ stamped_mrs() {
     listed() { grep -q '"released"' /tmp/hold.out || ! kill -0 $1 2>/dev/null; }
     wait_for 120 listed "$1" || bad "hugemr lists no MRs: $(tail -n 2 /tmp/hold.out)"
     seen=0 stamped=0 wrong=0
-    grep -E '"(addr|len|lkey)":' /tmp/hold.out | sed 's/.*: //; s/[",]//g' | paste -d ' ' - - - >/tmp/mrs
+    # the first document of two, one a line
+    grep '"mrs":\[' /tmp/hold.out | head -n 1 | tr ',{' '\n\n' | grep -E '^"(addr|len|lkey)":' |
+        sed 's/.*://; s/"//g' | paste -d ' ' - - - >/tmp/mrs
     while read -r addr len lkey; do
         mr-stamp "$1" "$addr" "$len" "$2" $off
         answer=$(emu stamp "$lkey")
