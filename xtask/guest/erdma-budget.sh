@@ -7,7 +7,7 @@ SMALL="--pages 4KiB --alias-pages 15999 --threads 1"
 check_budget_4k() {
     register 12GiB $SMALL --chunk 1GiB --budget ${budget:-3000000}
     same "exit status with --budget" $status 1
-    says "3,145,728" "3,000,000" "EIO at MR 12 of 12"
+    says "3,145,728" "3,000,000" "EIO at MR 11 (counted from 0) of 12"
     same "MRs at the device" "$(total live)" 0
     register 12GiB $SMALL --chunk 1GiB
     same "exit status without it" $status 3
@@ -15,7 +15,7 @@ check_budget_4k() {
     same "entries at most at once" "$(total peak)" 2883584
     same "MRs at the device after it" "$(total live)" 0
     same "MRs left" "$(mrs)" 0
-    ok "refused by the plan (EIO at MR 12 of 12); without --budget eleven MRs of 262,144 entries, the twelfth: EIO, all taken back ($took s)"
+    ok "refused by the plan (EIO at MR 11 of 0 to 11); without --budget eleven MRs of 262,144 entries, the twelfth: EIO, all taken back ($took s)"
 }
 sabotage_budget_4k() {
     budget=3145728
