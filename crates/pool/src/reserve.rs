@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use hugemr_core::registrar::CancelToken;
 use hugemr_core::size::PageSize;
 use hugemr_host::facts::{Cgroup, ProcessId};
-use hugemr_host::mapping::MapError;
+use hugemr_host::mapping::{MapError, check_cgroup};
 use hugemr_host::reserve::{Effort, Reservation, Reserve, ReserveError, ReserveRequest, Spread};
 use hugemr_host::root::Root;
 
@@ -58,17 +58,7 @@ impl Wish<'_> {
     /// A pool is not raised for a mapping that would be refused.
     fn within_cgroup(&self, page: PageSize, pages: u64) -> Result<(), MapError> {
         let need = pages.saturating_mul(page.bytes());
-        let cgroup = Cgroup::read(self.root, ProcessId::Own);
-        let over = cgroup.hugetlb(page).find(|limit| need > limit.left());
-        over.map_or(Ok(()), |limit| {
-            Err(MapError::CgroupLimit {
-                page,
-                need,
-                left: limit.left(),
-                max: limit.max,
-                file: limit.file.clone(),
-            })
-        })
+        check_cgroup(&Cgroup::read(self.root, ProcessId::Own), page, need)
     }
 
     /// `None`: enough is there, and the rights to note in the ledger that it is wanted are missing. The kernel's promise

@@ -330,7 +330,11 @@ fn check_nodes(pools: &Pools, page: PageSize, nodes: &[u32], need: u64) -> Resul
     })
 }
 
-fn check_cgroup(cgroup: &Cgroup, page: PageSize, need: u64) -> Result<(), MapError> {
+/// Whether `need` bytes of huge pages of `page` are within the limits of the cgroups above a process.
+///
+/// # Errors
+/// [`MapError::CgroupLimit`], with the first limit that leaves less.
+pub fn check_cgroup(cgroup: &Cgroup, page: PageSize, need: u64) -> Result<(), MapError> {
     let over = cgroup.hugetlb(page).find(|limit| need > limit.left());
     over.map_or(Ok(()), |limit| {
         Err(MapError::CgroupLimit {

@@ -19,7 +19,7 @@ use hugemr_core::size::PageSize;
 
 use crate::root::Root;
 use crate::sys::{self, Advice, MemPolicy};
-pub use error::MapError;
+pub use error::{MapError, check_cgroup};
 use error::{Need, explain};
 
 /// What a part of a mapping is made of.
