@@ -34,6 +34,19 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// One MR of `len` bytes, which is not 0, at the start of the range.
+    #[must_use]
+    pub const fn whole(len: u64, page: PageSize) -> Self {
+        Self {
+            offset: 0,
+            len,
+            page,
+            chunk: len,
+            skew: 0,
+            first_index: 0,
+        }
+    }
+
     /// Number of chunks.
     #[must_use]
     pub fn count(&self) -> u64 {

@@ -136,14 +136,7 @@ fn one(
     len: u64,
     page: PageSize,
 ) -> Result<Registration<Arc<SimDevice>, NoMemory>, Refused> {
-    let whole = Segment {
-        offset: 0,
-        len,
-        page,
-        chunk: len,
-        skew: 0,
-        first_index: 0,
-    };
+    let whole = Segment::whole(len, page);
     let memory = NoMemory { base, len, page };
     let device = Arc::clone(device);
     Registration::new(device, memory, &[whole], Access::REMOTE_RW, &Options::new()).map_err(

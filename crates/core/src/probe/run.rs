@@ -336,14 +336,7 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
         if let Some(stop) = (self.options.stop)() {
             return Err(End::Stopped(stop));
         }
-        let whole = Segment {
-            offset: 0,
-            len,
-            page,
-            chunk: len,
-            skew: 0,
-            first_index: 0,
-        };
+        let whole = Segment::whole(len, page);
         self.tried += 1;
         // Written by nobody: the device gets no right that it needs not to count entries. Local write is what makes
         // the kernel pin as it does for real MRs.
