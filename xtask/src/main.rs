@@ -33,6 +33,11 @@ const TASKS: &[Task] = &[
         mutants::run,
     ),
     (
+        "soak",
+        "all tests again and again, each round with another seed: soak [--minutes N] [FILTER]",
+        ci::soak,
+    ),
+    (
         "fuzz",
         "random input until something breaks: fuzz TARGET [--minutes N]",
         fuzz::run,

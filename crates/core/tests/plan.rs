@@ -541,6 +541,21 @@ fn an_iommu_makes_small_pages_of_a_start_within_a_page() {
 }
 
 #[test]
+fn an_iommu_aligns_an_mr_no_further_than_its_length() {
+    let mut host = article();
+    let entries =
+        |host: &Host, len| fits(&adopted(1 << 40, len, PageSize::G1), &device(), host).entries;
+    assert_eq!(entries(&host, 512 * MIB), (1, 1));
+    host.platform.iommu = Some(true);
+    assert_eq!(entries(&host, 512 * MIB), (1, 1));
+    assert_eq!(entries(&host, GIB + 512 * MIB), (2, 2));
+    let mut device = device();
+    device.page_size_cap = PageSizes(0x4020_1000);
+    let plan = fits(&adopted(1 << 40, 512 * MIB, PageSize::G1), &device, &host);
+    assert_eq!(plan.entries, (256, 256));
+}
+
+#[test]
 fn kernels_before_5_9_take_no_page_longer_than_the_mr() {
     // Half a page on both sides of a border of 8 KiB, and not of 16 KiB.
     let request = adopted(0x1_0000_1000, 8192, PageSize::M2);

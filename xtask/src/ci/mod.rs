@@ -16,12 +16,14 @@ mod libtest;
 mod oracle;
 mod prepare;
 mod release;
+mod soak;
 mod user;
 
 pub(crate) use groups::is_root;
 pub(crate) use hugepages::{interrupted, survive_interrupts};
 use libtest::Counts;
 pub(crate) use prepare::{Package, install};
+pub(crate) use soak::run as soak;
 
 /// What a step that did not fail says about itself.
 enum Outcome {

@@ -1,6 +1,7 @@
 //! What fits can be registered, with the entries that the plan says.
 
 use std::cell::Cell;
+use std::iter::repeat_n;
 
 use hugemr::core::device::{Device, Family};
 use hugemr::core::host::{Driver, Platform};
@@ -140,9 +141,13 @@ fn carried_out(case: &Case) -> Result<Seen, TestCaseError> {
         prop_assert_eq!(plan.entries.0, plan.entries.1);
         prop_assert_eq!(state.entries, plan.entries.0 * case.request.pds);
     }
-    for (live, chunk) in device.mrs().iter().zip(plan.chunks()) {
+    // By address: each chunk is there once for each PD.
+    let twice = usize::try_from(case.request.pds).expect("a few");
+    let chunks = plan.chunks().flat_map(|chunk| repeat_n(chunk, twice));
+    for (live, chunk) in device.mrs().iter().zip(chunks) {
+        let (addr, len) = (live.request.addr, live.request.len.get());
+        prop_assert_eq!((addr, len), (case.base + chunk.offset, chunk.len));
         if case.request.pds == 1 && !iommu {
-            let (addr, len) = (live.request.addr, live.request.len.get());
             let layout = layout(&device, addr, len);
             let cap = case.device.page_size_cap;
             let predicted = predict(&layout, addr, len, addr, cap, &rules).expect("a prediction");
