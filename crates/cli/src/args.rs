@@ -1,6 +1,7 @@
 //! The command line, as typed. Texts are parsed into values here, and nowhere else; what the values mean together is
 //! decided in `request`.
 
+mod command;
 mod doctor;
 mod estimate;
 mod limits;
@@ -10,7 +11,7 @@ mod prove;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use hugemr_core::backend::Access;
 use hugemr_core::errno::Errno;
 use hugemr_core::host::Driver;
@@ -18,6 +19,7 @@ use hugemr_core::plan::{Leave, OtherUse, Pages};
 use hugemr_core::size::{Bytes, PageSize};
 use hugemr_core::version::{BundleVersion, KernelVersion};
 
+pub(crate) use command::{Command, alone};
 pub(crate) use doctor::{DoctorCommand, InspectCommand};
 pub(crate) use estimate::{EstimateArgs, RateOf};
 pub(crate) use limits::{LearnCommand, LimitsArgs, ProbeCommand, UsageCommand};
@@ -50,42 +52,14 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Say whether a size fits, as how many MRs on which pages, and what would have to change
-    Plan(PlanCommand),
-    /// Map, populate and register memory, show the keys, and release it again
-    Register(RegisterCommand),
-    /// Raise the pools of huge pages until so much is free, by exactly what is missing
-    Reserve(ReserveCommand),
-    /// Give back the huge pages that hugemr has added, and no others
-    Release(ReleaseCommand),
-    /// List RDMA devices, or say why there are none; --simulated lists the simulated ones
-    Devices(DevicesCommand),
-    /// Explain why a registration failed: an errno and what is known -> ranked causes
-    Diagnose(DiagnoseCommand),
-    /// Say what stands in the way on this host, in order of harm, and what mends it
-    Doctor(DoctorCommand),
-    /// Show the mappings of a process, what backs them, and what MRs over them would cost
-    Inspect(InspectCommand),
-    /// Find the limits of a device by trying: table entries, MRs, large pages; and save them
-    Probe(ProbeCommand),
-    /// Narrow what is known of a device by a report: what was registered, and what was refused
-    Learn(LearnCommand),
-    /// Show who holds MRs, how many bytes are pinned, and what is left of the table
-    Usage(UsageCommand),
-    /// More: run cases from a file (JSON Lines) through the code of the commands, and compare
-    Replay(ReplayCommand),
-    /// More: print the man page
-    #[command(hide = true)]
-    Man,
-    /// More: print shell completions
-    #[command(hide = true)]
-    Completions {
-        /// For which shell
-        shell: clap_complete::Shell,
-    },
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsCommand {
+    /// For which shell
+    pub(crate) shell: clap_complete::Shell,
 }
+
+#[derive(Debug, Args)]
+pub(crate) struct ManCommand {}
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanCommand {

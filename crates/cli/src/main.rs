@@ -103,8 +103,8 @@ fn run(command: Command) -> Ended {
         Command::Learn(command) => commands::learn::run(&command),
         Command::Usage(command) => commands::usage::run(&command),
         Command::Replay(command) => commands::replay::run(&command),
-        Command::Man => commands::generate::man(),
-        Command::Completions { shell } => commands::generate::completions(shell),
+        Command::Man(_) => commands::generate::man(),
+        Command::Completions(command) => commands::generate::completions(command.shell),
     }
 }
 
@@ -124,7 +124,7 @@ fn style(command: &Command) -> Option<json::Style> {
         Command::Learn(command) => (command.json, false),
         Command::Usage(command) => (command.json, false),
         Command::Replay(command) => (command.json, true),
-        Command::Man | Command::Completions { .. } => (false, false),
+        Command::Man(_) | Command::Completions(_) => (false, false),
     };
     json.then_some(if lines {
         json::Style::Line

@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, CommandFactory as _};
+use clap::{Arg, ArgAction, ArgMatches};
 
-use crate::args::Cli;
+use crate::args::alone;
 
 /// What was typed for one command.
 #[derive(Clone, Debug, Default)]
@@ -43,12 +43,10 @@ const ANSWERS: &[&str] = &["json", "list", "explain", "all", "estimate", "rate"]
 impl Typed {
     /// Reads it from what was parsed.
     pub(crate) fn of(matches: &ArgMatches) -> Self {
-        let mut command = Cli::command();
-        command.build();
         let Some((verb, matches)) = matches.subcommand() else {
             return Self::default();
         };
-        let Some(command) = command.find_subcommand(verb) else {
+        let Some(command) = alone(verb) else {
             return Self::default();
         };
         let mut found: Vec<(usize, Given)> = command
@@ -61,10 +59,9 @@ impl Typed {
 
     /// A command line of `verb`: what was typed, as far as `verb` takes it, but for the change.
     pub(crate) fn line(&self, verb: &str, change: &Change) -> String {
-        let mut command = Cli::command();
-        command.build();
+        let command = alone(verb);
         let takes = |flag: &str| {
-            command.find_subcommand(verb).is_some_and(|command| {
+            command.as_ref().is_some_and(|command| {
                 let mut names = command.get_arguments().filter_map(Arg::get_long);
                 names.any(|name| name == flag)
             })
@@ -172,7 +169,10 @@ pub(crate) fn quoted(word: &OsStr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::args::Cli;
 
     fn typed(line: &str) -> Typed {
         let words = line.split(' ').map(OsString::from);

@@ -1,0 +1,92 @@
+//! The commands, each of which builds its arguments only when it is the one that was typed: all of them together have hundreds of
+//! arguments, and building them would take longer than a plan.
+
+use clap::{ArgMatches, Args as _, CommandFactory as _, FromArgMatches, Subcommand};
+
+use super::{
+    Cli, CompletionsCommand, DevicesCommand, DiagnoseCommand, DoctorCommand, InspectCommand,
+    LearnCommand, ManCommand, PlanCommand, ProbeCommand, RegisterCommand, ReleaseCommand,
+    ReplayCommand, ReserveCommand, UsageCommand,
+};
+
+/// Declares the commands: variant, arguments, name, what the help says of it, and whether the help lists it.
+macro_rules! commands {
+    ($($variant:ident($args:ident), $name:literal, $about:literal, $listed:literal;)*) => {
+        #[derive(Debug)]
+        pub(crate) enum Command {
+            $(#[doc = $about] $variant($args),)*
+        }
+
+        impl FromArgMatches for Command {
+            fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+                Self::from_arg_matches_mut(&mut matches.clone())
+            }
+
+            fn from_arg_matches_mut(matches: &mut ArgMatches) -> Result<Self, clap::Error> {
+                let (name, mut matches) = matches.remove_subcommand().ok_or_else(no_command)?;
+                match name.as_str() {
+                    $($name => $args::from_arg_matches_mut(&mut matches).map(Self::$variant),)*
+                    _ => Err(no_command()),
+                }
+            }
+
+            fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+                *self = Self::from_arg_matches(matches)?;
+                Ok(())
+            }
+        }
+
+        impl Subcommand for Command {
+            fn augment_subcommands(command: clap::Command) -> clap::Command {
+                command.subcommand_required(true).arg_required_else_help(true)
+                    $(.subcommand(
+                        clap::Command::new($name)
+                            .about($about)
+                            .hide(!$listed)
+                            // What the struct of the arguments says of itself is not for the help.
+                            .defer(|command| $args::augment_args(command).about($about).long_about(None)),
+                    ))*
+            }
+
+            fn augment_subcommands_for_update(command: clap::Command) -> clap::Command {
+                Self::augment_subcommands(command)
+            }
+
+            fn has_subcommand(name: &str) -> bool {
+                [$($name),*].contains(&name)
+            }
+        }
+    };
+}
+
+commands! {
+    Plan(PlanCommand), "plan", "Say whether a size fits, as how many MRs on which pages, and what would have to change", true;
+    Register(RegisterCommand), "register", "Map, populate and register memory, show the keys, and release it again", true;
+    Reserve(ReserveCommand), "reserve", "Raise the pools of huge pages until so much is free, by exactly what is missing", true;
+    Release(ReleaseCommand), "release", "Give back the huge pages that hugemr has added, and no others", true;
+    Devices(DevicesCommand), "devices", "List RDMA devices, or say why there are none; --simulated lists the simulated ones", true;
+    Diagnose(DiagnoseCommand), "diagnose", "Explain why a registration failed: an errno and what is known -> ranked causes", true;
+    Doctor(DoctorCommand), "doctor", "Say what stands in the way on this host, in order of harm, and what mends it", true;
+    Inspect(InspectCommand), "inspect", "Show the mappings of a process, what backs them, and what MRs over them would cost", true;
+    Probe(ProbeCommand), "probe", "Find the limits of a device by trying: table entries, MRs, large pages; and save them", true;
+    Learn(LearnCommand), "learn", "Narrow what is known of a device by a report: what was registered, and what was refused", true;
+    Usage(UsageCommand), "usage", "Show who holds MRs, how many bytes are pinned, and what is left of the table", true;
+    Replay(ReplayCommand), "replay", "More: run cases from a file (JSON Lines) through the code of the commands, and compare", true;
+    Man(ManCommand), "man", "More: print the man page", false;
+    Completions(CompletionsCommand), "completions", "More: print shell completions", false;
+}
+
+fn no_command() -> clap::Error {
+    let kind = clap::error::ErrorKind::MissingSubcommand;
+    clap::Error::raw(kind, "a command is needed; see hugemr --help")
+}
+
+/// One command with all its arguments, those of every command among them, without building the others.
+pub(crate) fn alone(name: &str) -> Option<clap::Command> {
+    let mut all = Cli::command();
+    let global = all.get_arguments().filter(|arg| arg.is_global_set());
+    let global: Vec<clap::Arg> = global.cloned().collect();
+    let mut command = std::mem::take(all.find_subcommand_mut(name)?);
+    command.build();
+    Some(command.args(global))
+}
