@@ -39,6 +39,15 @@ pub(crate) use prove::ProveBy;
         Exit status: 0 yes or done, 1 the answer is no, 2 bad usage or input, 3 the system refused."
 )]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) everywhere: EverywhereArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+pub(crate) struct EverywhereArgs {
     /// File of defaults [default: hugemr/config.toml in the XDG config folder, then /etc/hugemr/config.toml]
     #[arg(
         long,
@@ -48,8 +57,6 @@ pub(crate) struct Cli {
         hide_env = true
     )]
     pub(crate) config: Option<PathBuf>,
-    #[command(subcommand)]
-    pub(crate) command: Command,
 }
 
 #[derive(Debug, Args)]

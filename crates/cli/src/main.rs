@@ -39,8 +39,8 @@ fn main() -> ExitCode {
         Err(error) => return not_parsed(&error),
     };
     let style = style(&cli.command);
-    let ended =
-        config::apply(cli.config.as_deref(), &mut cli.command).and_then(|()| run(cli.command));
+    let ended = config::apply(cli.everywhere.config.as_deref(), &mut cli.command)
+        .and_then(|()| run(cli.command));
     match ended {
         Ok(exit) => exit.into(),
         Err(failure) => {
@@ -52,8 +52,11 @@ fn main() -> ExitCode {
 
 /// The command line, with what was typed kept for the lines that are printed.
 fn parse() -> Result<Cli, clap::Error> {
-    let mut matches = Cli::command().try_get_matches()?;
-    let typed = Typed::of(&matches);
+    let mut command = Cli::command();
+    let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let typed = Typed::of(&command, &matches);
+    // Taking hundreds of small pieces apart takes longer than the end of the process, which gives them back at once.
+    std::mem::forget(command);
     let mut cli = Cli::from_arg_matches_mut(&mut matches)?;
     match &mut cli.command {
         Command::Plan(command) => command.what.typed = typed,

@@ -41,12 +41,12 @@ pub(crate) struct Change {
 const ANSWERS: &[&str] = &["json", "list", "explain", "all", "estimate", "rate"];
 
 impl Typed {
-    /// Reads it from what was parsed.
-    pub(crate) fn of(matches: &ArgMatches) -> Self {
+    /// Reads it from what was parsed; `all` is the command that parsed it.
+    pub(crate) fn of(all: &clap::Command, matches: &ArgMatches) -> Self {
         let Some((verb, matches)) = matches.subcommand() else {
             return Self::default();
         };
-        let Some(command) = alone(verb) else {
+        let Some(command) = all.find_subcommand(verb) else {
             return Self::default();
         };
         let mut found: Vec<(usize, Given)> = command
@@ -61,10 +61,8 @@ impl Typed {
     pub(crate) fn line(&self, verb: &str, change: &Change) -> String {
         let command = alone(verb);
         let takes = |flag: &str| {
-            command.as_ref().is_some_and(|command| {
-                let mut names = command.get_arguments().filter_map(Arg::get_long);
-                names.any(|name| name == flag)
-            })
+            let mut names = command.get_arguments().filter_map(Arg::get_long);
+            names.any(|name| name == flag)
         };
         let mut line = format!("hugemr {verb}");
         match &change.size {
@@ -176,7 +174,9 @@ mod tests {
 
     fn typed(line: &str) -> Typed {
         let words = line.split(' ').map(OsString::from);
-        Typed::of(&Cli::command().try_get_matches_from(words).unwrap())
+        let mut command = Cli::command();
+        let matches = command.try_get_matches_from_mut(words).unwrap();
+        Typed::of(&command, &matches)
     }
 
     #[test]

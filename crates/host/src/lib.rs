@@ -27,4 +27,5 @@ pub mod reserve;
 pub mod root;
 pub mod smaps;
 mod sys;
+pub mod team;
 pub mod trace;

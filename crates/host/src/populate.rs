@@ -28,6 +28,7 @@ use crate::pools::Pools;
 use crate::root::Root;
 use crate::smaps;
 use crate::sys::{self, Advice};
+use crate::team::{Caller, together};
 
 /// How pages are made real.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -366,26 +367,21 @@ enum Failure {
 impl Job<'_> {
     /// Runs on `n` threads and returns how many there were: a thread that the system does not give is done without.
     fn run(&self, n: usize, cpus: &[u32]) -> usize {
-        let bound = !cpus.is_empty();
-        thread::scope(|scope| {
-            let others = if bound { n } else { n - 1 };
-            let started = (0..others)
-                .filter_map(|_| {
-                    let builder = thread::Builder::new().name("hugemr-populate".to_owned());
-                    let work = || {
-                        if bound && let Err(errno) = sys::set_affinity(cpus) {
-                            tracing::debug!(%errno, ?cpus, "threads not bound");
-                        }
-                        self.work();
-                    };
-                    builder.spawn_scoped(scope, work).ok()
-                })
-                .count();
-            if bound && started > 0 {
-                return started;
+        let caller = if cpus.is_empty() {
+            Caller::Works
+        } else {
+            Caller::Waits
+        };
+        let me = thread::current().id();
+        together("hugemr-populate", n, caller, |_| {
+            // The caller's own thread stays where it may run.
+            if !cpus.is_empty()
+                && thread::current().id() != me
+                && let Err(errno) = sys::set_affinity(cpus)
+            {
+                tracing::debug!(%errno, ?cpus, "threads not bound");
             }
             self.work();
-            started + 1
         })
     }
 

@@ -24,11 +24,12 @@ use hugemr_host::layout::{LayoutError, PageMap, Stride};
 use hugemr_host::mapping::Mapping;
 use hugemr_host::populate::{Populate, Road};
 use hugemr_host::root::Root;
+use hugemr_host::team::{Caller, together};
 use hugemr_host::trace::Watch;
 
 use crate::build::Hook;
 use crate::error::{BuildError, Cause, CheckFailure};
-use crate::populating::{Pieces, on_threads};
+use crate::populating::Pieces;
 use crate::report::{LayoutProof, MrReport, Report};
 use crate::step::{Event, Step};
 
@@ -299,12 +300,17 @@ fn populate(job: &Job<'_>, meeting: &Meeting<'_>) {
         start,
         looks: Once::new(),
     };
-    on_threads(job.threads, |thread| {
-        let _stop = StopOnPanic(meeting);
-        if let Err(failure) = making.work(thread) {
-            meeting.stop(Some(failure));
-        }
-    });
+    together(
+        "hugemr-populate",
+        job.threads.get(),
+        Caller::Works,
+        |thread| {
+            let _stop = StopOnPanic(meeting);
+            if let Err(failure) = making.work(thread) {
+                meeting.stop(Some(failure));
+            }
+        },
+    );
     let (populate, looking) = {
         let shared = meeting.lock();
         // Not `stopped`: the registrar may have registered everything already, and be done.

@@ -11,7 +11,6 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use hugemr_core::chunks::Chunk;
 use hugemr_core::size::{MIB, PageSize};
@@ -141,22 +140,6 @@ impl<C: Iterator<Item = Chunk>> Pieces<C> {
 fn piece(chunk: u64, page: PageSize, threads: NonZeroUsize) -> u64 {
     let share = chunk.div_ceil(threads.get() as u64).min(PIECE);
     share.max(1).next_multiple_of(page.bytes())
-}
-
-/// Runs `work` on so many threads with their numbers from 0, the calling one among them. A thread that the system does not
-/// give is done without.
-pub(crate) fn on_threads(threads: NonZeroUsize, work: impl Fn(usize) + Sync) {
-    thread::scope(|scope| {
-        for number in 1..threads.get() {
-            let work = &work;
-            let builder = thread::Builder::new().name("hugemr-populate".to_owned());
-            if let Err(error) = builder.spawn_scoped(scope, move || work(number)) {
-                tracing::debug!(%error, "fewer threads for populating");
-                break;
-            }
-        }
-        work(0);
-    });
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ impl Bench {
         Effort {
             rounds,
             most,
+            processes: 0,
             stop: self.stop.clone(),
         }
     }

@@ -37,10 +37,12 @@ pub(crate) struct Noise {
 }
 
 impl Noise {
-    /// Whether the measurement counts. Accounting by ticks makes up to two of them out of nothing.
-    pub(crate) fn is_quiet(&self, seconds: f64) -> bool {
+    /// Whether the measurement counts. Accounting by ticks makes up to two of them out of nothing; and where it starts
+    /// `processes`, each of them and its parent can push the other aside.
+    pub(crate) fn is_quiet(&self, seconds: f64, processes: u32) -> bool {
         let slack = 0.02 / seconds.max(0.02);
-        self.others <= 0.06 + slack && self.steal <= 0.02 + slack && self.switches <= 150.0
+        let switches = 150.0 + 2.0 * f64::from(processes) / seconds.max(0.02);
+        self.others <= 0.06 + slack && self.steal <= 0.02 + slack && self.switches <= switches
     }
 }
 
@@ -130,9 +132,15 @@ mod tests {
         };
         let noise = between(at(1.0, 0.5), at(4.0, 2.5), 2.0);
         assert_eq!(noise.others, 0.5);
-        assert!(!noise.is_quiet(2.0));
+        assert!(!noise.is_quiet(2.0, 0));
         let alone = between(at(1.0, 0.5), at(3.0, 2.5), 2.0);
-        assert!(alone.is_quiet(2.0));
+        assert!(alone.is_quiet(2.0, 0));
+        let pushed = Noise {
+            switches: 200.0,
+            ..alone
+        };
+        assert!(!pushed.is_quiet(2.0, 0) && !pushed.is_quiet(2.0, 49));
+        assert!(pushed.is_quiet(2.0, 50));
     }
 
     #[test]

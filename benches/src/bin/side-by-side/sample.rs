@@ -64,6 +64,8 @@ pub(crate) struct Effort {
     pub(crate) rounds: usize,
     /// When to give up on a busy machine.
     pub(crate) most: Duration,
+    /// Processes that a round starts.
+    pub(crate) processes: u32,
     pub(crate) stop: Stop,
 }
 
@@ -99,7 +101,7 @@ pub(crate) fn alternate(effort: &Effort, mut ways: Vec<Way<'_>>) -> Result<Measu
             continue;
         }
         // Where nothing is known of others, nothing can be thrown away.
-        if noise.is_none_or(|noise| noise.is_quiet(seconds)) {
+        if noise.is_none_or(|noise| noise.is_quiet(seconds, effort.processes)) {
             quiet.push(round);
         } else {
             loud.push(round);
@@ -170,6 +172,7 @@ mod tests {
             rounds,
             // No round can be quiet enough for the clock: one that counts is enough.
             most: Duration::ZERO,
+            processes: 0,
             stop: Stop::default(),
         }
     }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::bench::Bench;
 use crate::report::{Section, Target};
-use crate::sample::{Way, alternate};
+use crate::sample::{Effort, Way, alternate};
 
 /// Runs of a process in one round: single runs of a millisecond are too short for the clock of the noise.
 const RUNS: u32 = 20;
@@ -181,7 +181,11 @@ pub(crate) fn run(bench: &Bench) -> Result<Section> {
                 .sum::<Result<_>>()
         })
     });
-    let measured = alternate(&bench.effort(11), ways.collect())?;
+    let effort = Effort {
+        processes: RUNS * u32::try_from(programs.len())?,
+        ..bench.effort(11)
+    };
+    let measured = alternate(&effort, ways.collect())?;
     let has = |name: &str| measured.names().iter().any(|n| n == name);
     for size in sizes {
         for (other, target) in [(DEVINFO, Target::AtMost(1.1)), (HUGEADM, Target::Told)] {

@@ -1,12 +1,12 @@
 //! The commands, each of which builds its arguments only when it is the one that was typed: all of them together have hundreds of
 //! arguments, and building them would take longer than a plan.
 
-use clap::{ArgMatches, Args as _, CommandFactory as _, FromArgMatches, Subcommand};
+use clap::{ArgMatches, Args as _, FromArgMatches, Subcommand};
 
 use super::{
-    Cli, CompletionsCommand, DevicesCommand, DiagnoseCommand, DoctorCommand, InspectCommand,
-    LearnCommand, ManCommand, PlanCommand, ProbeCommand, RegisterCommand, ReleaseCommand,
-    ReplayCommand, ReserveCommand, UsageCommand,
+    CompletionsCommand, DevicesCommand, DiagnoseCommand, DoctorCommand, EverywhereArgs,
+    InspectCommand, LearnCommand, ManCommand, PlanCommand, ProbeCommand, RegisterCommand,
+    ReleaseCommand, ReplayCommand, ReserveCommand, UsageCommand,
 };
 
 /// Declares the commands: variant, arguments, name, what the help says of it, and whether the help lists it.
@@ -15,6 +15,16 @@ macro_rules! commands {
         #[derive(Debug)]
         pub(crate) enum Command {
             $(#[doc = $about] $variant($args),)*
+        }
+
+        impl Command {
+            /// The arguments of the command of that name.
+            fn arguments(name: &str, command: clap::Command) -> clap::Command {
+                match name {
+                    $($name => $args::augment_args(command),)*
+                    _ => command,
+                }
+            }
         }
 
         impl FromArgMatches for Command {
@@ -81,12 +91,8 @@ fn no_command() -> clap::Error {
     clap::Error::raw(kind, "a command is needed; see hugemr --help")
 }
 
-/// One command with all its arguments, those of every command among them, without building the others.
-pub(crate) fn alone(name: &str) -> Option<clap::Command> {
-    let mut all = Cli::command();
-    let global = all.get_arguments().filter(|arg| arg.is_global_set());
-    let global: Vec<clap::Arg> = global.cloned().collect();
-    let mut command = std::mem::take(all.find_subcommand_mut(name)?);
-    command.build();
-    Some(command.args(global))
+/// One command with all its arguments, those of every command among them, without building the others. Not for parsing.
+pub(crate) fn alone(name: &str) -> clap::Command {
+    let command = Command::arguments(name, clap::Command::new("hugemr"));
+    EverywhereArgs::augment_args(command)
 }

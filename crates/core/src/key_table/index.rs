@@ -35,6 +35,8 @@ pub(super) struct Equal<L> {
     /// The same from the first byte of the table: the length of a shorter first chunk, or 0.
     lead: u64,
     chunk: u64,
+    /// Where the chunk is a power of two: the bits of an offset that do not lie within a chunk.
+    above: u64,
     first: Option<MrKeys<L>>,
     /// At least one.
     whole: Box<[MrKeys<L>]>,
@@ -81,7 +83,7 @@ impl<L: Copy> Index<L> {
             Self::Shift { chunks, shift } => {
                 // An address before the origin wraps, and becomes a number that no chunk has.
                 let at = addr.wrapping_sub(chunks.origin);
-                chunks.key(at >> shift, !at & (chunks.chunk - 1), more)
+                chunks.key(at >> shift, !(at | chunks.above), more)
             }
             Self::Stride { chunks, by } => {
                 let at = addr.wrapping_sub(chunks.origin);
@@ -203,6 +205,7 @@ impl<L: Copy> Equal<L> {
             origin: base.wrapping_add(lead),
             lead,
             chunk,
+            above: !(chunk - 1),
             first,
             whole,
             last,
@@ -213,7 +216,8 @@ impl<L: Copy> Equal<L> {
     #[inline(always)]
     fn key(&self, number: u64, behind: u64, more: u64) -> Option<super::Key<L>> {
         let index = usize::try_from(number).ok()?;
-        let keys = self.whole.get(index)?;
+        // Both keys at once: they lie in one word.
+        let keys = *self.whole.get(index)?;
         (more <= behind).then_some(super::Key {
             lkey: keys.lkey,
             rkey: keys.rkey,
