@@ -19,7 +19,7 @@ use hugemr_core::plan::{Leave, OtherUse, Pages};
 use hugemr_core::size::{Bytes, PageSize};
 use hugemr_core::version::{BundleVersion, KernelVersion};
 
-pub(crate) use command::{Command, alone};
+pub(crate) use command::Command;
 pub(crate) use doctor::{DoctorCommand, InspectCommand};
 pub(crate) use estimate::{EstimateArgs, RateOf};
 pub(crate) use limits::{LearnCommand, LimitsArgs, ProbeCommand, UsageCommand};

@@ -4,9 +4,9 @@
 use clap::{ArgMatches, Args as _, FromArgMatches, Subcommand};
 
 use super::{
-    CompletionsCommand, DevicesCommand, DiagnoseCommand, DoctorCommand, EverywhereArgs,
-    InspectCommand, LearnCommand, ManCommand, PlanCommand, ProbeCommand, RegisterCommand,
-    ReleaseCommand, ReplayCommand, ReserveCommand, UsageCommand,
+    CompletionsCommand, DevicesCommand, DiagnoseCommand, DoctorCommand, InspectCommand,
+    LearnCommand, ManCommand, PlanCommand, ProbeCommand, RegisterCommand, ReleaseCommand,
+    ReplayCommand, ReserveCommand, UsageCommand,
 };
 
 /// Declares the commands: variant, arguments, name, what the help says of it, and whether the help lists it.
@@ -15,16 +15,6 @@ macro_rules! commands {
         #[derive(Debug)]
         pub(crate) enum Command {
             $(#[doc = $about] $variant($args),)*
-        }
-
-        impl Command {
-            /// The arguments of the command of that name.
-            fn arguments(name: &str, command: clap::Command) -> clap::Command {
-                match name {
-                    $($name => $args::augment_args(command),)*
-                    _ => command,
-                }
-            }
         }
 
         impl FromArgMatches for Command {
@@ -89,10 +79,4 @@ commands! {
 fn no_command() -> clap::Error {
     let kind = clap::error::ErrorKind::MissingSubcommand;
     clap::Error::raw(kind, "a command is needed; see hugemr --help")
-}
-
-/// One command with all its arguments, those of every command among them, without building the others. Not for parsing.
-pub(crate) fn alone(name: &str) -> clap::Command {
-    let command = Command::arguments(name, clap::Command::new("hugemr"));
-    EverywhereArgs::augment_args(command)
 }
