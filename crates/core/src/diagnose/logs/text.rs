@@ -120,7 +120,9 @@ fn by_number(line: &str) -> Option<Errno> {
     let after_key = KEYS.iter().find_map(|key| {
         line.match_indices(key)
             .filter(|(at, _)| !is_inside_a_word(line, *at))
-            .find_map(|(at, key)| small(&line[at + key.len()..]))
+            .map(|(at, key)| &line[at + key.len()..])
+            .filter(|rest| !(key.starts_with("err") && is_after_a_level(rest)))
+            .find_map(small)
     });
     // `Some text [34]` or `(-12)` at the end.
     let at_end = || {
@@ -130,6 +132,14 @@ fn by_number(line: &str) -> Option<Errno> {
         closed.then(|| small(&line[open..])).flatten()
     };
     at_end().or(after_key).or_else(|| negative(line)).map(Errno)
+}
+
+/// Whether what stands behind `error` is no errno but the next field of the line, as in `ERROR 12 --- [main] failed to
+/// register`: a blank, digits, and words behind.
+fn is_after_a_level(rest: &str) -> bool {
+    let next = rest.trim_start_matches(' ');
+    let behind = next.trim_start_matches(|c: char| c.is_ascii_digit());
+    next.len() < rest.len() && behind.len() < next.len() && behind.starts_with(' ')
 }
 
 /// A negative number as the last word, as the kernel and libfabric return it: `ends up being -95.`
@@ -225,6 +235,11 @@ mod tests {
             ("memory registration failed", None),
             ("registered 64 regions at 0x7f0000000000", None),
             ("failed: error 4096", None),
+            ("error 12 --- [main] failed to register memory", None),
+            ("error: 12 register memory", Some(12)),
+            ("registering memory: unknown error 12", Some(12)),
+            ("register memory failed with error 12, again", Some(12)),
+            ("register memory failed with error -12 on mlx5_0", Some(12)),
             ("failed 12 times", None),
             ("error 12ms later", None),
         ] {
