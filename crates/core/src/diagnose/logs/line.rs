@@ -166,11 +166,10 @@ fn kernel(line: &str) -> Option<Finding> {
     } else if has("ib_umem_get: failed to get user pages") {
         // drivers/infiniband/core/umem.c, a debug line; its driver's line comes next and has the errno.
         e.said_pin_failed = Some(true);
-    } else if has(": umem get failed (") || has(":umem get failed (") {
-        e.operation = Some(Operation::RegMr);
-        e.errno = text::errno(line);
-        f.is_failure = true;
-    } else if has("create_mkey_warn") || has(": failed to register mr [") {
+    } else if has("create_mkey_warn")
+        || has(": failed to register mr [")
+        || has(": umem get failed (")
+    {
         e.operation = Some(Operation::RegMr);
         e.errno = text::errno(line);
         f.is_failure = true;
