@@ -465,6 +465,122 @@ fn a_refusal_of_the_device_clears_the_host() {
     check(&said(Some(true)), Cause::MrCount, Possible);
 }
 
+/// A status of the device that is no shortage is a refusal for an untold reason, and no full table.
+#[test]
+fn a_status_that_is_no_shortage() {
+    let said = |family| Evidence {
+        said_device_refused: Some(true),
+        said_no_shortage: Some(true),
+        ..Evidence::of_errno(Errno::EINVAL, family)
+    };
+    likely(&said(Family::Other), Cause::DeviceRefusal);
+    let diagnosis = check(&said(Family::Other), Cause::ForkAlignment, RuledOut);
+    assert!(
+        diagnosis
+            .first()
+            .is_some_and(|first| first.fix.contains("syndrome"))
+    );
+    let diagnosis = check(&said(Family::Ionic), Cause::TableFull, Possible);
+    assert!(
+        diagnosis
+            .of(Cause::TableFull)
+            .is_some_and(|r| !r.against.is_empty())
+    );
+    // Without such a line the refusal is one of many.
+    let bare = Evidence::of_errno(Errno::EINVAL, Family::Other);
+    assert!(check(&bare, Cause::DeviceRefusal, Possible).undecided());
+    assert!(
+        diagnose(&erdma(Errno::EINVAL))
+            .of(Cause::DeviceRefusal)
+            .is_none()
+    );
+}
+
+/// EOPNOTSUPP of the pin itself is file-system DAX; without the kernel's line nothing decides.
+#[test]
+fn a_pin_that_is_not_supported() {
+    let said = |pin_failed| Evidence {
+        said_pin_failed: pin_failed,
+        ..Evidence::of_errno(Errno::EOPNOTSUPP, Family::Other)
+    };
+    likely(&said(Some(true)), Cause::FileBacked);
+    check(&said(Some(true)), Cause::UnsupportedOperation, RuledOut);
+    check(&said(Some(true)), Cause::OdpUnsupported, RuledOut);
+    let bare = check(&said(None), Cause::FileBacked, Possible);
+    assert!(bare.undecided());
+    assert_eq!(bare.first().map(|r| r.cause), Some(Cause::FileBacked));
+    // Another errno of the pin says nothing about DAX.
+    let fault = Evidence {
+        said_pin_failed: Some(true),
+        ..Evidence::of_errno(Errno::EFAULT, Family::Other)
+    };
+    assert!(check(&fault, Cause::FileBacked, Possible).undecided());
+}
+
+/// A hint from another line ranks, and rules nothing out.
+#[test]
+fn gpu_memory_on_a_line_before() {
+    let hinted = Evidence {
+        said_gpu_nearby: Some(true),
+        ..Evidence::of_errno(Errno::EFAULT, Family::Other)
+    };
+    let diagnosis = check(&hinted, Cause::GpuPointer, Possible);
+    assert_eq!(diagnosis.first().map(|r| r.cause), Some(Cause::GpuPointer));
+    check(&hinted, Cause::FileBacked, Possible);
+    let host = Evidence {
+        memory: Some(MemoryKind::NotGpu),
+        ..hinted
+    };
+    check(&host, Cause::GpuPointer, RuledOut);
+    check(&host, Cause::FileBacked, Possible);
+}
+
+#[test]
+fn a_return_code_of_libfabric_is_said_to_be_one() {
+    let evidence = Evidence {
+        errno_of_libfabric: Some(true),
+        family: None,
+        ..erdma(Errno::EIO)
+    };
+    let diagnosis = diagnose(&evidence);
+    assert!(
+        diagnosis.summary.contains("libfabric"),
+        "{}",
+        diagnosis.summary
+    );
+    assert!(diagnosis.unknown.contains(&"the provider of libfabric"));
+    assert!(diagnosis.undecided());
+}
+
+/// Every driver's pin is under RLIMIT_MEMLOCK; a full table is ENOMEM where the family is known to say so.
+#[test]
+fn enomem_where_the_family_is_not_known() {
+    let first = |family| {
+        let evidence = Evidence {
+            family,
+            ..erdma(Errno::ENOMEM)
+        };
+        diagnose(&evidence).first().map(|r| r.cause)
+    };
+    assert_eq!(first(None), Some(Cause::Memlock));
+    assert_eq!(first(Some(Family::Other)), Some(Cause::Memlock));
+    assert_eq!(first(Some(Family::Efa)), Some(Cause::TableFull));
+}
+
+/// A cause that no family of its own name has is not ascribed to an empty list of families.
+#[test]
+fn an_errno_of_other_families_says_so() {
+    let evidence = Evidence {
+        family: None,
+        ..erdma(Errno::EAGAIN)
+    };
+    for ranked in diagnose(&evidence).causes {
+        for text in ranked.evidence_for {
+            assert!(!text.ends_with("family "), "{text}");
+        }
+    }
+}
+
 #[test]
 fn a_failure_without_an_errno_is_not_silent() {
     let evidence = Evidence {
@@ -1256,7 +1372,7 @@ prop_compose! {
         limits in prop::collection::vec(limit(), 5),
         flags in prop::collection::vec(any::<Option<bool>>(), 17),
         (effective_page, backing) in (page(), page()),
-        memory in prop::option::of(prop::sample::select(vec![MemoryKind::Host, MemoryKind::Gpu, MemoryKind::File])),
+        memory in prop::option::of(prop::sample::select(vec![MemoryKind::Host, MemoryKind::Gpu, MemoryKind::File, MemoryKind::NotGpu])),
         access in any::<Option<u32>>(),
         huge in any::<bool>(),
     ) -> Evidence {
@@ -1279,6 +1395,7 @@ prop_compose! {
             provider_loaded: flags[13], device_file: flags[14],
             said_device_refused: flags[16], device: None, pid: None,
             said_keys_exhausted: flags[0], said_shrunk: flags[1], dmabuf: flags[2],
+            said_no_shortage: flags[3], said_pin_failed: flags[4], said_gpu_nearby: flags[5], errno_of_libfabric: flags[6],
         }
     }
 }

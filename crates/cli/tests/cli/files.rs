@@ -121,6 +121,58 @@ fn arguments_that_are_no_text() {
     }
 }
 
+/// Text of something else, words in any order, and no text at all: it is said that nothing was understood, status 1.
+#[test]
+fn a_log_of_something_else_is_not_understood() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("log");
+    let mut state = 1u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let bytes: Vec<u8> = (0..1 << 18)
+        .flat_map(|_| random().to_le_bytes()[..4].to_vec())
+        .collect();
+    let vocabulary: Vec<&str> =
+        "memory register table fail error failed region bad address device cannot pool key ibv of"
+            .split(' ')
+            .collect();
+    let mut words = String::new();
+    for i in 0..40_000 {
+        let at = usize::try_from(random() % vocabulary.len() as u64).expect("small");
+        words.push_str(vocabulary[at]);
+        words.push(if i % 9 == 8 { '\n' } else { ' ' });
+    }
+    let requests: String = (0..5_000)
+        .map(|i| match i % 50 {
+            0 => format!("2024/05/01 12:00:01 [error] {i}#{i}: *{i} connect() failed (111: Connection refused), request: \"GET /register?id={i} HTTP/1.1\"\n"),
+            _ => format!("10.0.0.{} - - [01/May/2024:12:00:00 +0000] \"GET /register/memory/{i} HTTP/1.1\" 200 {i}\n", i % 256),
+        })
+        .collect();
+    let one_line = "a line without an end ".repeat(1 << 19);
+    for (what, log) in [
+        ("bytes", bytes),
+        ("words", words.into_bytes()),
+        ("requests", requests.into_bytes()),
+        ("one line", one_line.into_bytes()),
+        ("nothing", Vec::new()),
+    ] {
+        std::fs::write(&path, log).expect("a file");
+        let words = ["diagnose", path.to_str().expect("text")].map(str::to_owned);
+        let ran = bounded(&words);
+        assert_eq!(ran.code, 1, "{what}: {} {}", ran.out, ran.err);
+        assert!(
+            ran.out.starts_with("nothing understood"),
+            "{what}: {}",
+            ran.out
+        );
+        assert!(ran.err.is_empty(), "{what}: {}", ran.err);
+    }
+}
+
 /// A name from outside moves no cursor.
 #[test]
 fn no_escape_sequence_reaches_the_terminal() {

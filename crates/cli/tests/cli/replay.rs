@@ -30,6 +30,47 @@ fn every_log_excerpt_is_explained_or_said_not_to_be() {
         .says("12 passed, 0 failed, 0 skipped");
 }
 
+/// Ten more, chosen and labelled by others; at least two for each errno, each with its link and what the label was.
+#[test]
+fn the_excerpts_of_a_second_reader_have_their_labels() {
+    let text = std::fs::read_to_string(workspace("tests/vectors/logs-public.jsonl"))
+        .expect("the excerpts");
+    replay(&text)
+        .exits(0)
+        .says("10 passed, 0 failed, 0 skipped");
+    let mut errnos = std::collections::BTreeMap::new();
+    for line in text.lines() {
+        let vector: Value = serde_json::from_str(line).expect("JSON");
+        let (_, errno) = vector["id"]
+            .as_str()
+            .and_then(|id| id.split_once('-'))
+            .expect("a number and an errno");
+        *errnos.entry(errno.to_owned()).or_insert(0) += 1;
+        let link = vector["from"].as_str().expect("text");
+        assert!(link.starts_with("https://github.com/"), "{link}");
+        let note = vector["want"]["note"].as_str().expect("text");
+        assert!(
+            note.contains("labelled") && note.contains("first run"),
+            "{note}"
+        );
+    }
+    assert!(errnos.values().all(|n| *n >= 2), "{errnos:?}");
+}
+
+/// Every file of vectors passes, a new one too.
+#[test]
+fn every_file_of_vectors_passes() {
+    let folder = std::fs::read_dir(workspace("tests/vectors")).expect("the folder");
+    let mut files = 0;
+    for entry in folder {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("text");
+        replay(&text).exits(0).says(", 0 failed, 0 skipped");
+        files += 1;
+    }
+    assert!(files >= 3, "{files}");
+}
+
 /// Replays text.
 fn replay(text: &str) -> Ran {
     run_with("replay -", text.as_bytes())

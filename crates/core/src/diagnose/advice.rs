@@ -39,7 +39,7 @@ pub(super) fn decide(cause: Cause, e: &Evidence) -> Option<String> {
         Unmapped | ReadOnly => format!("cat /proc/{pid}/maps"),
         PoisonedPage => dmesg("hardware error|memory failure|poison"),
         GpuPointer => "lsmod | grep -E 'nvidia_peermem|nv_peer_mem'".to_owned(),
-        FileBacked => format!("grep -E ' rw-s | r--s ' /proc/{pid}/maps"),
+        FileBacked => format!("grep -E ' rw-s | r--s ' /proc/{pid}/maps; grep dax /proc/mounts"),
         ForkAlignment => format!("tr '\\0' '\\n' < /proc/{pid}/environ | grep RDMAV; {smaps}"),
         RdmaCgroup => "grep . /sys/fs/cgroup/rdma.max /sys/fs/cgroup/rdma.current (inside the container)".to_owned(),
         IommuPadding => "cat /sys/kernel/iommu_groups/*/type".to_owned(),
@@ -75,6 +75,9 @@ pub(super) fn fix(cause: Cause, e: &Evidence, numbers: Option<&Arithmetic>) -> S
         LengthZero => "do not register empty buffers",
         MrCount => "fewer and longer MRs; free those that are not needed",
         PerMrTable => "more and shorter MRs, or larger pages: fewer entries for each MR",
+        DeviceRefusal if e.said_no_shortage == Some(true) => {
+            "leave out what a plain registration does without (dmabuf, on-demand paging, protection information); then it is for the vendor, with the line's syndrome and the firmware's version"
+        }
         DeviceRefusal => {
             "free MRs or use larger pages, and see whether it persists; then it is for the vendor, with the kernel log"
         }
@@ -105,7 +108,8 @@ pub(super) fn fix(cause: Cause, e: &Evidence, numbers: Option<&Arithmetic>) -> S
         ReadOnly => "map the range readable and writable, or ask for remote read only",
         PoisonedPage => "map other memory; the page stays unusable until the machine is repaired",
         GpuPointer => {
-            "load the peer-memory module of the GPU's driver (nvidia_peermem), or register by dmabuf"
+            // CUDA driver API, CUmemAllocationProp.
+            "load the peer-memory module of the GPU's driver (nvidia_peermem), or register by dmabuf; memory of cuMemCreate must have been made with gpuDirectRDMACapable besides"
         }
         FileBacked => {
             "copy into anonymous, memfd or hugetlbfs memory and register that; never cut the file while it is mapped"

@@ -105,6 +105,9 @@ pub enum MemoryKind {
     Gpu,
     /// A shared mapping of a file on a disk's file system.
     File,
+    /// Memory that the CPU addresses, of any kind: what UCX calls `host` may be a mapping of a file as well
+    /// (`UCS_MEMORY_TYPE_HOST`; openucx/ucx#4924, #10085).
+    NotGpu,
 }
 
 /// Everything that bears on a diagnosis. `Default` knows nothing. Lengths and addresses are bytes.
@@ -208,6 +211,16 @@ pub struct Evidence {
     pub said_device_refused: Option<bool>,
     /// Whether the kernel log says that the device has no memory key left (mlx5: CREATE_MKEY, limits exceeded).
     pub said_keys_exhausted: Option<bool>,
+    /// Whether the status in that line is no shortage (mlx5: any but `limits exceeded` and `no resources`).
+    pub said_no_shortage: Option<bool>,
+    /// Whether the kernel log says that pinning itself failed (`ib_umem_get: failed to get user pages`).
+    pub said_pin_failed: Option<bool>,
+    /// Whether a line shortly before the failure says that memory of a GPU is about to be registered. It need not be
+    /// about the same range.
+    pub said_gpu_nearby: Option<bool>,
+    /// Whether the errno is the return code of libfabric, and its provider is not named. The providers on verbs return
+    /// what `ibv_reg_mr` left in errno (`prov/verbs`, `prov/efa`), others codes of their own (mercury-hpc/mercury#386).
+    pub errno_of_libfabric: Option<bool>,
     /// Whether the program says that it registers less than it was asked for.
     pub said_shrunk: Option<bool>,
     /// Whether a registration by dmabuf was asked for.

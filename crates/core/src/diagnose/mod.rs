@@ -189,6 +189,9 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
             }
         }
     }
+    if evidence.errno_of_libfabric == Some(true) && evidence.errno.is_some() {
+        unknown.push("the provider of libfabric");
+    }
     let arithmetic = arithmetic(evidence);
     Diagnosis {
         operation: op,
@@ -312,6 +315,11 @@ fn errno_text(cause: Cause, errno: Errno, case: &Case<'_>) -> String {
                 .collect();
             if families.len() + 1 == Family::ALL.len() {
                 format!("{name} from {}", case.op)
+            } else if families.is_empty() {
+                format!(
+                    "{name} from {}, if the device is of another family (mlx5)",
+                    case.op
+                )
             } else {
                 format!(
                     "{name} from {}, if the device is of the family {}",
@@ -327,6 +335,8 @@ fn summary(case: &Case<'_>, nothing: bool) -> String {
     let e = case.e;
     let presumed = if e.operation.is_none() {
         " (taken as one of ibv_reg_mr)"
+    } else if e.errno_of_libfabric == Some(true) {
+        " (libfabric returned it; with a provider that is not on verbs it is no errno of ibv_reg_mr)"
     } else {
         ""
     };

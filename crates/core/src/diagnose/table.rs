@@ -43,8 +43,12 @@ const TABLE: &[(Operation, Errno, Who, &[Cause])] = &[
         RegMr,
         Errno::EOPNOTSUPP,
         All,
-        &[OdpUnsupported, UnsupportedOperation, GpuPointer, FileBacked],
+        // Each of the three public reports on plain registrations was labelled file-system DAX (tests/vectors).
+        &[FileBacked, OdpUnsupported, UnsupportedOperation, GpuPointer],
     ),
+    // mlx5 (cmd_status_to_err), mlx4 (mlx4_status_to_errno) and efa (efa_com_comp_status_to_errno) make EINVAL of a
+    // parameter that the device refuses; erdma makes EIO of it.
+    (RegMr, Errno::EINVAL, Not(ERDMA), &[DeviceRefusal]),
     (RegMr, Errno::ENOSYS, All, &[UnsupportedOperation]),
     (RegMr, Errno::EPERM, All, &[MemlockZero]),
     (
@@ -200,6 +204,11 @@ pub(super) fn candidates(
     }
     let dialects = || families(family).iter().map(|f| f.dialect());
     if op == RegMr {
+        // ib_umem_get checks RLIMIT_MEMLOCK for every driver; a full table is ENOMEM on some. Where the family is known to
+        // say so, the table comes first.
+        if errno == Errno::ENOMEM && family.is_none_or(|f| f == Family::Other) {
+            add(&[Memlock]);
+        }
         if dialects().any(|d| d.over_budget == errno) {
             add(&[TableFull]);
         }
@@ -296,7 +305,8 @@ pub(super) fn meaning(
         (RegMr | DeregMr, Errno::ETIMEDOUT) => "the device did not answer in time".to_owned(),
         (RegMr | DeregMr, Errno::ENODEV) if erdma => "the command queue is shut down since an earlier time-out, or the device is gone".to_owned(),
         (RegMr | DeregMr | Open | QueryDevice, Errno::ENODEV | Errno::ENXIO) => "the device is not there".to_owned(),
-        (RegMr, Errno::EOPNOTSUPP | Errno::ENOSYS) => "the driver does not do what was asked for".to_owned(),
+        (RegMr, Errno::EOPNOTSUPP) => "the driver does not do what was asked for, or the kernel does not pin such memory for long".to_owned(),
+        (RegMr, Errno::ENOSYS) => "the driver does not do what was asked for".to_owned(),
         (RegMr, Errno::EAGAIN) => "a limit on the number of objects was met".to_owned(),
         (RegMr, Errno::EOVERFLOW) => "the IOMMU mapping did not fit into 32 bits; the device was not asked".to_owned(),
         (RegMr | Populate, Errno::EHWPOISON) => "a page of the range has a hardware error".to_owned(),

@@ -53,12 +53,51 @@ pub fn scan(line: &str) -> Option<Finding> {
         end -= 1;
     }
     let line = line[..end].to_ascii_lowercase();
-    kernel(&line)
-        .or_else(|| libibverbs(&line))
-        .or_else(|| transfer(&line))
-        .or_else(|| shrunk(&line))
-        .or_else(|| registration(&line))
-        .or_else(|| facts(&line))
+    if !text::is_of_a_log(&line) || !may_tell(&line) {
+        return None;
+    }
+    told(&line)
+}
+
+/// Whether a line has any of the words without which it tells nothing. Most lines of most logs have none, and are done
+/// with here: a foreign log of a gigabyte is read for nothing.
+fn may_tell(line: &str) -> bool {
+    const WORDS: [&str; 23] = [
+        "regist",
+        "reg_",
+        "mr_reg",
+        "mr size",
+        "max_mr_size",
+        "page_size:",
+        "start:0x",
+        "create_m",
+        "umem",
+        "cmdq",
+        "driver",
+        "config directory",
+        "access",
+        "prot",
+        "cuda",
+        "roc",
+        "gpu",
+        "(host)",
+        "mem",
+        "net/",
+        "rdma device:",
+        "gid index",
+        "using hca",
+    ];
+    WORDS.iter().any(|word| line.contains(word))
+}
+
+/// What a line in lower case tells.
+fn told(line: &str) -> Option<Finding> {
+    kernel(line)
+        .or_else(|| libibverbs(line))
+        .or_else(|| transfer(line))
+        .or_else(|| shrunk(line))
+        .or_else(|| registration(line))
+        .or_else(|| facts(line))
 }
 
 fn finding(teller: Teller, is_failure: bool, line: &str) -> Finding {
@@ -107,15 +146,30 @@ fn kernel(line: &str) -> Option<Finding> {
     } else if has("create_mtt") && has("force cont:0") {
         e.family = Some(Family::Erdma);
         e.entries_need = text::number_after(line, &["size"]).map(|bytes| bytes / 8);
-    } else if has("failed to process command reg_mr")
-        || has("create_mkey") && (has("limits exceeded") || has("no resources"))
-    {
+    } else if has("create_mkey(0x") && has("status ") {
+        // mlx5_cmd_check and mlx5_cmd_out_err: "CREATE_MKEY(0x200) op_mod(0x0) failed, status bad parameter(0x3), syndrome
+        // (0x..)", later kernels with ", err(-22)" behind. The device answered, so it is its refusal.
+        let status = text::status_code(line);
+        let shortage = has("limits exceeded") || has("no resources");
+        e.family = Some(Family::Other);
+        e.operation = Some(Operation::RegMr);
+        e.errno = text::errno(line).or_else(|| status.and_then(errno_of_mlx5_status));
+        e.said_device_refused = Some(true);
+        e.said_keys_exhausted = shortage.then_some(true);
+        e.said_no_shortage = (!shortage && status.is_some()).then_some(true);
+        f.is_failure = true;
+    } else if has("failed to process command reg_mr") {
         e.operation = Some(Operation::RegMr);
         e.errno = text::errno(line);
         e.said_device_refused = Some(true);
-        e.said_keys_exhausted = has("create_mkey").then_some(true);
         f.is_failure = true;
-    } else if has("create_mkey_warn") || has(": failed to register mr [") {
+    } else if has("ib_umem_get: failed to get user pages") {
+        // drivers/infiniband/core/umem.c, a debug line; its driver's line comes next and has the errno.
+        e.said_pin_failed = Some(true);
+    } else if has("create_mkey_warn")
+        || has(": failed to register mr [")
+        || has(": umem get failed (")
+    {
         e.operation = Some(Operation::RegMr);
         e.errno = text::errno(line);
         f.is_failure = true;
@@ -133,6 +187,18 @@ fn kernel(line: &str) -> Option<Finding> {
     }
     f.evidence.failed = f.is_failure.then_some(true);
     Some(f)
+}
+
+/// `cmd_status_to_err` of Linux's mlx5 (drivers/net/ethernet/mellanox/mlx5/core/cmd.c).
+fn errno_of_mlx5_status(status: u64) -> Option<Errno> {
+    Some(match status {
+        0x2 | 0x3 | 0x5 | 0x9 | 0xa | 0x10 | 0x30 | 0x40 => Errno::EINVAL,
+        0x6 => Errno::EBUSY,
+        0x8 => Errno::ENOMEM,
+        0xf => Errno::EAGAIN,
+        0x1 | 0x4 | 0x50 | 0x51 => Errno::EIO,
+        _ => return None,
+    })
 }
 
 fn libibverbs(line: &str) -> Option<Finding> {
@@ -230,36 +296,89 @@ fn registration(line: &str) -> Option<Finding> {
     if line.contains(":efa:") || line.contains("prov/efa") {
         e.family = Some(Family::Efa);
     }
-    // UCX translates: its upper layers say "Input/output error" for whatever ibv_reg_mr said before.
-    let translated = teller == Teller::Ucx && !line.contains("ibv_");
+    // UCX translates: its upper layers say "Input/output error" for whatever ibv_reg_mr said before. Providers of
+    // libfabric that are not on verbs call no ibv_reg_mr at all.
+    let translated =
+        teller == Teller::Ucx && !line.contains("ibv_") || text::provider_without_verbs(line);
     e.errno = text::errno(line).filter(|_| !translated);
+    let libfabric = teller == Teller::Libfabric || line.contains("net/ofi");
+    let on_verbs = ["ibv_", "verbs", ":efa:", "prov/efa"];
+    e.errno_of_libfabric =
+        (libfabric && !on_verbs.iter().any(|word| line.contains(word))).then_some(true);
     Some(f)
 }
 
 /// UCX names the kind of memory: as a bit (1 host, else a GPU), or in brackets.
 fn memory(line: &str) -> Option<MemoryKind> {
     match text::number_after(line, &["mem_type bit"]) {
-        Some(1) => return Some(MemoryKind::Host),
+        Some(1) => return Some(MemoryKind::NotGpu),
         Some(bit) if bit.is_power_of_two() => return Some(MemoryKind::Gpu),
         _ => {}
     }
+    // aws-ofi-nccl prints NCCL's kind of pointer: NCCL_PTR_HOST 1, NCCL_PTR_CUDA 2.
+    if line.contains("net/ofi") {
+        match text::number_after(line, &["(type"]) {
+            Some(1) => return Some(MemoryKind::NotGpu),
+            Some(2) => return Some(MemoryKind::Gpu),
+            _ => {}
+        }
+    }
     if line.contains(" (host) ") {
-        return Some(MemoryKind::Host);
+        return Some(MemoryKind::NotGpu);
+    }
+    // cudaPointerGetAttributes: cudaMemoryTypeDevice 2, cudaMemoryTypeManaged 3.
+    if line.contains("cudapointergetattributes")
+        && matches!(
+            text::number_after(line, &["memorytype", "type"]),
+            Some(2 | 3)
+        )
+    {
+        return Some(MemoryKind::Gpu);
     }
     [
         " (cuda) ",
         " (rocm) ",
         "fi_hmem_cuda",
+        "fi_hmem_rocr",
         "gpu memory",
+        "gpu buffer",
         "cuda memory",
+        "memory is cuda",
+        "memory type cuda",
+        "memory type: cuda",
+        "mem_type=cuda",
+        "mem_type: cuda",
     ]
     .iter()
     .any(|word| line.contains(word))
     .then_some(MemoryKind::Gpu)
 }
 
-/// Lines that report no failure but name the device.
+/// Lines that report no failure but name the device, or tell what is about to be registered.
 fn facts(line: &str) -> Option<Finding> {
+    // Of a range, not of how much memory a GPU has left.
+    const OF_A_RANGE: [&str; 7] = [
+        "regist",
+        "0x",
+        "cudapointergetattributes",
+        "memory is",
+        "memory type",
+        "mem_type",
+        "buffer",
+    ];
+    let memory = memory(line).filter(|_| OF_A_RANGE.iter().any(|word| line.contains(word)));
+    let registers = line.contains("registering");
+    if memory.is_some() || registers {
+        let mut f = finding(teller(line), false, line);
+        let e = &mut f.evidence;
+        e.memory = memory;
+        e.addr = text::first_address(line).filter(|_| registers);
+        e.length = text::number_after(line, &["length", "len", "size"]).filter(|_| registers);
+        if e.memory.is_some() || e.addr.is_some() {
+            e.operation = registers.then_some(Operation::RegMr);
+            return Some(f);
+        }
+    }
     let names = [
         "rdma device:",
         "find best gid index",
@@ -286,5 +405,38 @@ fn teller(line: &str) -> Teller {
         Teller::Libfabric
     } else {
         Teller::Program
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Words that the readers of a line look for, in any order.
+    fn line() -> impl Strategy<Value = String> {
+        let source = include_str!("line.rs");
+        let words: Vec<String> = source
+            .split('"')
+            .skip(1)
+            .step_by(2)
+            .filter(|word| word.len() < 60 && !word.contains('\n') && !word.contains('{'))
+            .map(str::to_owned)
+            .collect();
+        assert!(words.len() > 80, "{}", words.len());
+        prop::collection::vec(prop::sample::select(words), 0..6).prop_map(|words| words.join(" "))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        /// What is passed over at once would have told nothing.
+        #[test]
+        fn nothing_that_tells_is_passed_over(line in line()) {
+            if !may_tell(&line) {
+                prop_assert_eq!(told(&line), None);
+            }
+        }
     }
 }

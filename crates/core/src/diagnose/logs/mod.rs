@@ -12,14 +12,17 @@ mod tests;
 
 pub use line::{Finding, LONGEST_LINE, Teller, scan};
 
-use super::{Evidence, MemoryKind};
+use super::{Evidence, MemoryKind, Operation};
 use crate::device::Family;
+use crate::errno::Errno;
 use crate::host::Driver;
 
 /// Kinds of failures that one log may hold; more are counted, not kept.
 pub const MOST_FAILURES: usize = 64;
 /// Ranges that are remembered for joining lengths to addresses.
 const MOST_RANGES: usize = 4096;
+/// A fact on a line of its own counts for a failure that comes so many lines later at most.
+const NEARBY: u64 = 8;
 
 /// A failure that a log reports, with what the log tells about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +37,32 @@ pub struct Failure {
     pub evidence: Evidence,
 }
 
+impl Failure {
+    fn is_like(&self, other: &Self) -> bool {
+        let key = |e: &Evidence| (e.operation, e.errno, e.family, e.provider_loaded);
+        key(&self.evidence) == key(&other.evidence)
+    }
+
+    /// Counts another one of its kind. Of several ranges the longest is the one that a limit refuses. Its line is shown
+    /// whole: lengths and addresses of different lines are not mixed. What the kernel says holds for the kind.
+    fn absorb(&mut self, other: Self) {
+        self.count += other.count;
+        let (e, o) = (&mut self.evidence, &other.evidence);
+        let pin_failed = e.said_pin_failed.or(o.said_pin_failed);
+        let gpu_nearby = e.said_gpu_nearby.or(o.said_gpu_nearby);
+        // A line of the kernel, or of a program that calls verbs itself, says that it is an errno of ibv_reg_mr.
+        let of_libfabric = e.errno_of_libfabric.and(o.errno_of_libfabric);
+        if o.length > e.length {
+            self.line = other.line;
+            self.teller = other.teller;
+            self.evidence = other.evidence;
+        }
+        self.evidence.said_pin_failed = pin_failed;
+        self.evidence.said_gpu_nearby = gpu_nearby;
+        self.evidence.errno_of_libfabric = of_libfabric;
+    }
+}
+
 /// A log, read line by line.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
@@ -46,14 +75,75 @@ pub struct Log {
     /// Named families, and whose lines alone they hold for.
     families: Vec<(Family, Option<Teller>)>,
     context: Evidence,
+    /// What the last lines tell of the next registration, and where.
+    nearby: Nearby,
+    /// What the kernel log says of the device's refusals, each once.
+    refusals: Vec<Refusal>,
+    /// A failure that may go on in the next line: where it began, its text, what it tells so far.
+    open: Option<(u64, String, Finding)>,
+}
+
+/// Lines of their own that speak of a registration which has not failed yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Nearby {
+    line: u64,
+    is_gpu: bool,
+    pin_failed: bool,
+}
+
+/// A refusal by the device itself: with which errno, and what its status says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Refusal {
+    errno: Option<Errno>,
+    keys_exhausted: Option<bool>,
+    no_shortage: Option<bool>,
 }
 
 impl Log {
     /// Takes the next line.
     pub fn read(&mut self, line: &str) {
         self.lines = self.lines.saturating_add(1);
-        let Some(found) = scan(line) else { return };
+        let found = scan(line);
+        if found.is_none() && self.goes_on(line) {
+            return;
+        }
+        self.close();
+        let Some(found) = found else { return };
         self.understood += 1;
+        if found.is_failure && found.evidence.errno.is_none() {
+            self.open = Some((self.lines, line.to_owned(), found));
+        } else {
+            self.take(self.lines, found);
+        }
+    }
+
+    /// Whether the line belongs to a failure before it that has told no errno yet: a record of several lines goes on in
+    /// lines that are indented more than its first, or begin with a comma (Rust's `{:?}` of a struct).
+    fn goes_on(&mut self, line: &str) -> bool {
+        let Some((_, text, found)) = &mut self.open else {
+            return false;
+        };
+        let indent = |text: &str| text.len() - text.trim_start_matches([' ', '\t']).len();
+        let more = indent(line) > indent(text) || line.starts_with(',');
+        if !more || text.len() + line.len() > LONGEST_LINE {
+            return false;
+        }
+        text.push(' ');
+        text.push_str(line);
+        if let Some(all) = scan(text).filter(|all| all.is_failure) {
+            *found = all;
+        }
+        true
+    }
+
+    fn close(&mut self) {
+        if let Some((at, _, found)) = self.open.take() {
+            self.take(at, found);
+        }
+    }
+
+    fn take(&mut self, at: u64, mut found: Finding) {
+        self.join_nearby(at, &mut found);
         let e = &found.evidence;
         if let Some(addr) = e.addr
             && (e.length.is_some() || e.memory.is_some())
@@ -69,33 +159,60 @@ impl Log {
             self.families.push((family, of));
         }
         keep_context(&mut self.context, e);
+        if e.said_device_refused == Some(true) {
+            let refusal = Refusal {
+                errno: e.errno,
+                keys_exhausted: e.said_keys_exhausted,
+                no_shortage: e.said_no_shortage,
+            };
+            if !self.refusals.contains(&refusal) {
+                self.refusals.push(refusal);
+            }
+        }
         if found.is_failure {
-            self.failed(found);
+            self.failed(at, found);
         }
     }
 
-    fn failed(&mut self, found: Finding) {
-        let key = |e: &Evidence| (e.operation, e.errno, e.family, e.provider_loaded);
-        let same = self
-            .failures
-            .iter_mut()
-            .find(|f| key(&f.evidence) == key(&found.evidence));
-        if let Some(same) = same {
-            same.count += 1;
-            // Of several ranges the longest is the one that a limit refuses. Its line is shown whole: facts of different
-            // lines are not mixed.
-            if found.evidence.length > same.evidence.length {
-                same.line = self.lines;
-                same.teller = found.teller;
-                same.evidence = found.evidence;
+    /// Gives a failure what a line shortly before tells of the next registration. Only the failure that comes next gets
+    /// it, and only as a hint: in a log of several threads it can be about another range.
+    fn join_nearby(&mut self, at: u64, found: &mut Finding) {
+        let e = &mut found.evidence;
+        if !found.is_failure {
+            let begins = e.operation == Some(Operation::RegMr) || e.memory.is_some();
+            if begins || e.said_pin_failed.is_some() {
+                let is_old = at.saturating_sub(self.nearby.line) > NEARBY;
+                if is_old || begins && e.operation.is_some() {
+                    self.nearby = Nearby::default();
+                }
+                self.nearby.line = at;
+                self.nearby.is_gpu |= e.memory == Some(MemoryKind::Gpu);
+                self.nearby.pin_failed |= e.said_pin_failed == Some(true);
             }
+            return;
+        }
+        if e.operation != Some(Operation::RegMr) {
+            return;
+        }
+        let nearby = std::mem::take(&mut self.nearby);
+        if at.saturating_sub(nearby.line) <= NEARBY {
+            let hint = nearby.is_gpu && e.memory.is_none();
+            e.said_gpu_nearby = hint.then_some(true);
+            e.said_pin_failed = nearby.pin_failed.then_some(true);
+        }
+    }
+
+    fn failed(&mut self, at: u64, found: Finding) {
+        let failure = Failure {
+            line: at,
+            count: 1,
+            teller: found.teller,
+            evidence: found.evidence,
+        };
+        if let Some(same) = self.failures.iter_mut().find(|f| f.is_like(&failure)) {
+            same.absorb(failure);
         } else if self.failures.len() < MOST_FAILURES {
-            self.failures.push(Failure {
-                line: self.lines,
-                count: 1,
-                teller: found.teller,
-                evidence: found.evidence,
-            });
+            self.failures.push(failure);
         } else {
             self.dropped += 1;
         }
@@ -114,6 +231,11 @@ impl Log {
     /// told again by an upper layer.
     #[must_use]
     pub fn failures(&self) -> Vec<Failure> {
+        if self.open.is_some() {
+            let mut closed = self.clone();
+            closed.close();
+            return closed.failures();
+        }
         let mut list: Vec<Failure> = self.failures.clone();
         let told: Vec<_> = list
             .iter()
@@ -124,6 +246,16 @@ impl Log {
         for failure in &mut list {
             self.complete(failure.teller, &mut failure.evidence);
         }
+        // With the family that the whole log names, the kernel's line and the program's can be of one kind.
+        let mut list = list
+            .into_iter()
+            .fold(Vec::new(), |mut kinds: Vec<Failure>, next| {
+                match kinds.iter_mut().find(|kind| kind.is_like(&next)) {
+                    Some(same) => same.absorb(next),
+                    None => kinds.push(next),
+                }
+                kinds
+            });
         list.sort_by_key(|f| f.evidence.errno.is_none());
         list
     }
@@ -139,8 +271,12 @@ impl Log {
             e.device.clone_from(&context.device);
         }
         e.said_command_timeout = e.said_command_timeout.or(context.said_command_timeout);
-        e.said_device_refused = e.said_device_refused.or(context.said_device_refused);
-        e.said_keys_exhausted = e.said_keys_exhausted.or(context.said_keys_exhausted);
+        // A refusal with another errno is one of another registration.
+        for refusal in self.refusals.iter().filter(|one| one.errno == e.errno) {
+            e.said_device_refused = e.said_device_refused.or(Some(true));
+            e.said_keys_exhausted = e.said_keys_exhausted.or(refusal.keys_exhausted);
+            e.said_no_shortage = e.said_no_shortage.or(refusal.no_shortage);
+        }
         e.memlock = e.memlock.take().or_else(|| context.memlock.clone());
         e.max_mr_size = e.max_mr_size.take().or_else(|| context.max_mr_size.clone());
         if e.family == Some(Family::Erdma) && context.platform.driver != e.platform.driver {
@@ -172,6 +308,4 @@ fn keep_context(context: &mut Evidence, e: &Evidence) {
     }
     // "Out of mr size" belongs to its own failure; only its absence could tell something about others.
     context.said_command_timeout = context.said_command_timeout.or(e.said_command_timeout);
-    context.said_device_refused = context.said_device_refused.or(e.said_device_refused);
-    context.said_keys_exhausted = context.said_keys_exhausted.or(e.said_keys_exhausted);
 }

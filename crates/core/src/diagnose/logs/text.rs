@@ -86,10 +86,16 @@ static TEXTS: LazyLock<Vec<(String, Errno)>> = LazyLock::new(|| {
 });
 
 fn by_text(line: &str) -> Option<Errno> {
-    // The text that stands last is the cause; what comes before may quote it.
+    // The text that stands last is the cause; what comes before may quote it. It ends a clause: `bad address book` is none.
+    let ends_a_clause = |end: usize| {
+        !line[end..]
+            .trim_start_matches(' ')
+            .starts_with(|c: char| c.is_alphabetic())
+    };
     TEXTS
         .iter()
         .filter_map(|(text, errno)| line.rfind(text).map(|at| (at + text.len(), *errno)))
+        .filter(|(end, _)| ends_a_clause(*end))
         .max_by_key(|(end, errno)| (*end, std::cmp::Reverse(errno.0)))
         .map(|(_, errno)| errno)
 }
@@ -114,7 +120,9 @@ fn by_number(line: &str) -> Option<Errno> {
     let after_key = KEYS.iter().find_map(|key| {
         line.match_indices(key)
             .filter(|(at, _)| !is_inside_a_word(line, *at))
-            .find_map(|(at, key)| small(&line[at + key.len()..]))
+            .map(|(at, key)| &line[at + key.len()..])
+            .filter(|rest| !(key.starts_with("err") && is_after_a_level(rest)))
+            .find_map(small)
     });
     // `Some text [34]` or `(-12)` at the end.
     let at_end = || {
@@ -123,19 +131,64 @@ fn by_number(line: &str) -> Option<Errno> {
         let closed = line.ends_with([']', ')']);
         closed.then(|| small(&line[open..])).flatten()
     };
-    at_end().or(after_key).map(Errno)
+    at_end().or(after_key).or_else(|| negative(line)).map(Errno)
 }
 
-/// A number from 1 to 133, perhaps negative, right at the start.
+/// Whether what stands behind `error` is no errno but the next field of the line, as in `ERROR 12 --- [main] failed to
+/// register`: a blank, digits, and words behind.
+fn is_after_a_level(rest: &str) -> bool {
+    let next = rest.trim_start_matches(' ');
+    let behind = next.trim_start_matches(|c: char| c.is_ascii_digit());
+    next.len() < rest.len() && behind.len() < next.len() && behind.starts_with(' ')
+}
+
+/// A negative number as the last word, as the kernel and libfabric return it: `ends up being -95.`
+fn negative(line: &str) -> Option<i32> {
+    let line = line.trim_end().trim_end_matches(['.', ',']);
+    let word = line.rsplit([' ', '=', ':']).next()?;
+    word.starts_with('-').then(|| small(word)).flatten()
+}
+
+/// The code in the brackets behind `status some words(0x3)`.
+pub(super) fn status_code(line: &str) -> Option<u64> {
+    let (words, rest) = behind(line, "status ")?.split_once('(')?;
+    let is_words = words.chars().all(|c| c.is_ascii_alphabetic() || c == ' ');
+    is_words.then(|| number(rest)).flatten()
+}
+
+/// Whether libfabric's line is of a provider that is not on verbs: `libfabric:41405:1705531788::gni:mr:func():12<warn>`.
+pub(super) fn provider_without_verbs(line: &str) -> bool {
+    // fi_provider(7).
+    const PROVIDERS: [&str; 12] = [
+        "gni", "cxi", "psm", "psm2", "psm3", "opx", "tcp", "udp", "sockets", "shm", "usnic", "bgq",
+    ];
+    behind(line, "libfabric:").is_some_and(|rest| {
+        rest.split(':')
+            .take(4)
+            .any(|part| PROVIDERS.contains(&part))
+    })
+}
+
+/// Whether a program may have printed it: lines of logs have a digit or a mark of a name or a field. Mere words are
+/// prose, whatever they speak of.
+pub(super) fn is_of_a_log(line: &str) -> bool {
+    line.bytes()
+        .any(|b| b.is_ascii_digit() || matches!(b, b':' | b'_' | b'=' | b'[' | b'('))
+}
+
+/// A number from 1 to 133, perhaps negative, right at the start. -1 says only that a call failed: it is no EPERM.
 fn small(text: &str) -> Option<i32> {
-    let text = text.trim_start_matches([' ', '=', ':', '(', '[', '-']);
+    let start = text.trim_start_matches([' ', '=', ':', '(', '[', '-']);
+    let negative = text[..text.len() - start.len()].ends_with('-');
+    let text = start;
     let end = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
     let follows = text[end..].chars().next();
     let value = text[..end].parse().ok()?;
     let whole = !follows.is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));
-    ((1..134).contains(&value) && whole).then_some(value)
+    let least = if negative { 2 } else { 1 };
+    ((least..134).contains(&value) && whole).then_some(value)
 }
 
 /// The name of a verbs device: a known prefix, and a digit at the end.
@@ -182,6 +235,11 @@ mod tests {
             ("memory registration failed", None),
             ("registered 64 regions at 0x7f0000000000", None),
             ("failed: error 4096", None),
+            ("error 12 --- [main] failed to register memory", None),
+            ("error: 12 register memory", Some(12)),
+            ("registering memory: unknown error 12", Some(12)),
+            ("register memory failed with error 12, again", Some(12)),
+            ("register memory failed with error -12 on mlx5_0", Some(12)),
             ("failed 12 times", None),
             ("error 12ms later", None),
         ] {

@@ -1,6 +1,7 @@
 //! Causes in the range itself: its length, address, pages, access.
 
 use crate::backend::Access;
+use crate::errno::Errno;
 use crate::host::Driver;
 use crate::quirk::{Presence, Quirk, SEGMENT_CAP};
 use crate::size::{Bytes, TIB};
@@ -94,15 +95,33 @@ pub(super) fn gpu_pointer(case: &Case<'_>, s: &mut Scale) {
             MemoryKind::File => "the memory is a mapping of a file",
             _ => "the memory is that of the host",
         }),
+        (None, _) if case.e.said_gpu_nearby == Some(true) => {
+            s.points("a line shortly before says that GPU memory is about to be registered");
+            s.lacks("whether the kernel can pin GPU memory");
+        }
         (None, _) => s.lacks("whether it is GPU memory"),
     }
 }
 
 pub(super) fn file_backed(case: &Case<'_>, s: &mut Scale) {
+    // Linux 4.15 to 7.3, mm/gup.c: a long-term pin of a mapping on file-system DAX is refused with EOPNOTSUPP, and
+    // nothing else of a registration's pin is.
+    let dax = case.op == Operation::RegMr && case.errno == Some(Errno::EOPNOTSUPP);
     match case.e.memory {
+        Some(MemoryKind::File) if dax => {
+            s.points("a mapping of a file: on file-system DAX (persistent memory) the kernel does not pin it for long")
+        }
+        Some(MemoryKind::Host | MemoryKind::Gpu) => {
+            return s.excludes("the memory is no mapping of a file");
+        }
+        Some(MemoryKind::NotGpu) | None => s.lacks("whether it is a mapping of a file"),
         Some(MemoryKind::File) => {}
-        Some(_) => return s.excludes("the memory is no mapping of a file"),
-        None => return s.lacks("whether it is a mapping of a file"),
+    }
+    if dax && case.e.said_pin_failed == Some(true) {
+        s.proves("pinning itself gave EOPNOTSUPP, which it does for mappings on file-system DAX (persistent memory) only");
+    }
+    if dax || case.e.memory != Some(MemoryKind::File) {
+        return;
     }
     match case.e.platform.kernel.map(|k| k.series() >= (6, 5)) {
         // "mm/gup: disallow FOLL_LONGTERM GUP-nonfast writing to file-backed mappings", Linux 6.5; seen on 6.12.
@@ -184,6 +203,11 @@ pub(super) fn access_flags(case: &Case<'_>, s: &mut Scale) {
 
 pub(super) fn odp(case: &Case<'_>, s: &mut Scale) {
     let e = case.e;
+    if e.said_pin_failed == Some(true) {
+        return s.excludes(
+            "the kernel log says that pinning failed: nothing is pinned for on-demand paging",
+        );
+    }
     match e.access {
         Some(access) if access.bits() & ON_DEMAND == 0 => {
             s.excludes("on-demand paging was not asked for")
@@ -197,8 +221,12 @@ pub(super) fn odp(case: &Case<'_>, s: &mut Scale) {
 }
 
 pub(super) fn unsupported(case: &Case<'_>, s: &mut Scale) {
-    if case.e.dmabuf == Some(true) {
-        s.points("a registration by dmabuf was asked for");
+    match (case.e.dmabuf, case.e.said_pin_failed) {
+        (Some(true), _) => s.points("a registration by dmabuf was asked for"),
+        (_, Some(true)) => {
+            s.excludes("the kernel log says that pinning failed: the driver was not asked")
+        }
+        _ => {}
     }
 }
 

@@ -94,11 +94,19 @@ pub(super) fn weigh(cause: Cause, case: &Case<'_>) -> Scale {
     let s = &mut scale;
     if case.e.said_device_refused == Some(true) && case.op == Operation::RegMr {
         match cause {
+            // A status that is no shortage: what it means in full only the vendor knows, by the syndrome.
+            DeviceRefusal if case.e.said_no_shortage == Some(true) => {
+                s.proves("the kernel log says that the device itself refused, for no shortage")
+            }
+            TableFull | MrCount | PerMrTable if case.e.said_no_shortage == Some(true) => {
+                s.weakens("the status that the device gave is no shortage")
+            }
             TableFull | MrCount | PerMrTable | DeviceRefusal => {
                 s.points("the kernel log says that the device itself refused")
             }
             Memlock | MemlockZero | KernelTableMemory | HostMemory | CmaPinning | MaxMapCount
-            | CommandSlots | Unmapped | ReadOnly | HugepagePool | HugetlbCgroup => {
+            | CommandSlots | Unmapped | ReadOnly | HugepagePool | HugetlbCgroup | ForkAlignment
+            | AddressOverflow => {
                 s.excludes("the kernel log says that the device itself refused: the host's part had worked");
             }
             _ => {}
