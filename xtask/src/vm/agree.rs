@@ -61,6 +61,18 @@ pub(crate) fn released(run: &Run<'_>) -> Result<String> {
     Ok(format!("{said}, all back"))
 }
 
+/// No registration is missing from the device's log, from the first on.
+pub(crate) fn complete(run: &Run<'_>) -> Result<()> {
+    for (n, mr) in (1..).zip(registrations(run.events)) {
+        ensure!(
+            mr.n == n,
+            "registration {n} is missing from the log, {} is there",
+            mr.n
+        );
+    }
+    Ok(())
+}
+
 /// Every table was right and within the budget.
 pub(crate) fn tables(run: &Run<'_>) -> Result<String> {
     let seen = accepted(run.events);
@@ -167,13 +179,19 @@ impl Call {
     }
 }
 
+/// All registrations, refused ones included.
+fn registrations(events: &[Event]) -> impl Iterator<Item = &RegMr> {
+    events.iter().filter_map(|event| match event {
+        Event::RegMr(mr) => Some(mr),
+        _ => None,
+    })
+}
+
 /// The regions of programs that the device took.
 fn accepted(events: &[Event]) -> Vec<&RegMr> {
-    let regions = events.iter().filter_map(|event| match event {
-        Event::RegMr(mr) if mr.kind == "user" && mr.result == "ok" => Some(mr),
-        _ => None,
-    });
-    regions.collect()
+    registrations(events)
+        .filter(|mr| mr.kind == "user" && mr.result == "ok")
+        .collect()
 }
 
 /// Lines `MR index address length` of the probe.
@@ -225,6 +243,7 @@ mod tests {
         let (kind, result) = ("user".into(), "ok".into());
         let (budget, table_error) = (100, None);
         Event::RegMr(RegMr {
+            n: u64::from(key),
             kind,
             key,
             va,
@@ -265,6 +284,14 @@ mod tests {
             said,
             "1 named by the guest of 1 regions with 2 entries, all back"
         );
+    }
+
+    #[test]
+    fn a_log_with_a_gap_is_found() {
+        let at = |n| reg(n, 0x20_0000, 4 << 20, 21, 2, 2);
+        assert!(complete(&run(LOG, &[at(1), dereg(1, 0), at(2)])).is_ok());
+        assert!(complete(&run(LOG, &[at(2)])).is_err());
+        assert!(complete(&run(LOG, &[at(1), at(3)])).is_err());
     }
 
     #[test]

@@ -72,6 +72,7 @@ mod tests {
 
     fn reg(len: u64, page_shift: u8, entries: u64) -> Event {
         Event::RegMr(RegMr {
+            n: 1,
             kind: "user".into(),
             key: 256,
             va: GIB,

@@ -130,6 +130,8 @@ pub(crate) enum Event {
 /// A REG_MR as it arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct RegMr {
+    /// The how manyth since the device started, refused ones included.
+    pub(crate) n: u64,
     pub(crate) kind: String,
     pub(crate) key: u32,
     pub(crate) va: u64,

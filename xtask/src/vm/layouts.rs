@@ -203,6 +203,7 @@ mod tests {
 
     fn arrived(entries: u64) -> Event {
         Event::RegMr(RegMr {
+            n: 1,
             kind: "user".to_owned(),
             key: 256,
             va: 2_097_152,
@@ -235,6 +236,7 @@ mod tests {
     fn round(base: u64, len: u64) -> Vec<Event> {
         let reg = |n: u32| {
             Event::RegMr(RegMr {
+                n: u64::from(n) + 1,
                 kind: "user".to_owned(),
                 key: n << 8,
                 va: base + (u64::from(n) << 36),
