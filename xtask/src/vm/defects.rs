@@ -83,6 +83,7 @@ mod tests {
             budget: 0,
             result: "ok".into(),
             table_error: None,
+            waiting: 0,
         })
     }
 
