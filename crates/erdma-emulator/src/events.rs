@@ -153,6 +153,9 @@ pub struct RegMrSeen {
     pub syndrome: u8,
     /// `sent`, `late` or `dropped`.
     pub answer: &'static str,
+    /// Commands taken before this one whose answers were held back and still owed when it arrived: how many others the
+    /// driver had under way, where every answer is late. Answers that are dropped do not count.
+    pub waiting: usize,
     /// The table, if it was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<Survey>,
@@ -179,6 +182,9 @@ pub struct DeregMrSeen {
     pub result: &'static str,
     /// `sent`, `late` or `dropped`.
     pub answer: &'static str,
+    /// Commands taken before this one whose answers were held back and still owed when it arrived: how many others the
+    /// driver had under way, where every answer is late. Answers that are dropped do not count.
+    pub waiting: usize,
 }
 
 /// Counts since the start, resets included.

@@ -16,6 +16,8 @@ const PROBE: &str = "-p hugemr-core --test probe";
 const HOST_LIB: &str = "-p hugemr-host --lib";
 const XTASK: &str = "-p xtask --bin xtask";
 
+const EMULATOR: &str = "-p erdma-emulator --test it";
+
 const PIPELINE: &str = "-p hugemr --test pipeline";
 
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -794,5 +796,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replacement: "if kind.is_file() || null || !kind.is_dir() {",
         target: "-p hugemr-input --lib",
         test: "tests::what_is_no_regular_file_is_refused_at_once",
+    },
+    Mutant {
+        name: "emulator-nobody-waits",
+        file: "crates/erdma-emulator/src/device/mod.rs",
+        text: "        self.held.len()\n",
+        replacement: "        0 * self.held.len()\n",
+        target: EMULATOR,
+        test: "faults::each_line_tells_how_many_answers_are_owed",
+    },
+    Mutant {
+        name: "overlap-fewer-at-once",
+        file: "xtask/src/vm/overlap.rs",
+        text: "waiting + 1 == threads",
+        replacement: "waiting < threads",
+        target: XTASK,
+        test: "vm::overlap::tests::too_few_and_too_many_are_found",
     },
 ];

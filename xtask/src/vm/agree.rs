@@ -213,7 +213,9 @@ fn lent_at_the_end(events: &[Event]) -> Result<u64> {
                 lent.insert(mr.key, mr.entries);
                 claimed = mr.used;
             }
-            Event::DeregMr(DeregMr { key, used, result }) if result == "ok" => {
+            Event::DeregMr(DeregMr {
+                key, used, result, ..
+            }) if result == "ok" => {
                 ensure!(
                     lent.remove(key).is_some(),
                     "key 0x{key:x} released but never given"
@@ -255,6 +257,7 @@ mod tests {
             budget,
             result,
             table_error,
+            waiting: 0,
         })
     }
 
@@ -263,6 +266,7 @@ mod tests {
             key,
             used,
             result: "ok".into(),
+            waiting: 0,
         })
     }
 

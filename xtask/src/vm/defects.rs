@@ -84,6 +84,7 @@ mod tests {
             budget: 0,
             result: "ok".into(),
             table_error: None,
+            waiting: 0,
         })
     }
 

@@ -143,6 +143,7 @@ pub(crate) struct RegMr {
     pub(crate) budget: u64,
     pub(crate) result: String,
     pub(crate) table_error: Option<String>,
+    pub(crate) waiting: u64,
 }
 
 /// A DEREG_MR as it arrived.
@@ -151,6 +152,7 @@ pub(crate) struct DeregMr {
     pub(crate) key: u32,
     pub(crate) used: u64,
     pub(crate) result: String,
+    pub(crate) waiting: u64,
 }
 
 fn parse(text: &str) -> Result<Vec<Event>> {
@@ -172,8 +174,8 @@ mod tests {
     #[test]
     fn events_are_read_and_unknown_ones_kept_as_such() {
         let text = r#"{"event":"start","schema":1}
-{"event":"reg_mr","n":0,"key":256,"kind":"user","va":4096,"len":4096,"page_shift":12,"level":1,"entries":1,"used":1,"budget":9,"result":"ok"}
-{"event":"dereg_mr","key":256,"entries":1,"used":0,"budget":9,"result":"ok"}
+{"event":"reg_mr","n":0,"key":256,"kind":"user","va":4096,"len":4096,"page_shift":12,"level":1,"entries":1,"used":1,"budget":9,"result":"ok","waiting":0}
+{"event":"dereg_mr","key":256,"entries":1,"used":0,"budget":9,"result":"ok","waiting":0}
 "#;
         let events = parse(text).expect("three lines");
         assert_eq!(events[0], Event::Other);

@@ -14,6 +14,7 @@ use super::lab::{Lab, Spec};
 use super::layouts;
 use super::module::Toolchain;
 use super::modules::{Module, Modules};
+use super::overlap;
 use super::proved;
 
 /// Held against each other outside the guest: its log and the device's.
@@ -144,6 +145,18 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         host_checks: &[("tables", agree::tables)],
     },
     Scenario {
+        name: "erdma-overlap",
+        script: script!("erdma-overlap.sh"),
+        entries: "3000000",
+        memory_mib: 768,
+        append: "guest.kprobes huge2m=136",
+        seconds: 240,
+        host_checks: &[
+            ("overlap-at-the-device", overlap::overlap),
+            ("released", agree::released),
+        ],
+    },
+    Scenario {
         name: "erdma-defects",
         script: script!("erdma-defects.sh"),
         entries: "3000000",
@@ -221,6 +234,7 @@ impl Scenario {
                 | "erdma-old-rule"
                 | "erdma-agree"
                 | "erdma-faults"
+                | "erdma-overlap"
                 | "erdma-defects"
         )
     }

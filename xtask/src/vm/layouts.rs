@@ -215,6 +215,7 @@ mod tests {
             budget: 10,
             result: "ok".to_owned(),
             table_error: None,
+            waiting: 0,
         })
     }
 
@@ -248,6 +249,7 @@ mod tests {
                 budget: 1 << 20,
                 result: "ok".to_owned(),
                 table_error: None,
+                waiting: 0,
             })
         };
         let dereg = |n: u32| {
@@ -255,6 +257,7 @@ mod tests {
                 key: n << 8,
                 used: 32_768 * u64::from(n),
                 result: "ok".to_owned(),
+                waiting: 0,
             })
         };
         (0..14).map(reg).chain((0..14).rev().map(dereg)).collect()

@@ -28,6 +28,7 @@ mod module;
 mod modules;
 mod numa;
 mod options;
+mod overlap;
 mod packages;
 mod proved;
 mod qemu;

@@ -429,6 +429,11 @@ impl Device {
         }
     }
 
+    /// Answers owed to earlier commands. The answer to the one that is being executed is held back after it, if at all.
+    fn waiting(&self) -> usize {
+        self.held.len()
+    }
+
     fn answer_name(verdict: &Verdict) -> &'static str {
         match (verdict.drop, verdict.late) {
             (true, _) => "dropped",

@@ -75,6 +75,7 @@ impl Device {
             result: result.map_or_else(Syndrome::name, |_| "ok"),
             syndrome: result.map_or_else(Syndrome::code, |_| 0),
             answer: Self::answer_name(verdict),
+            waiting: self.waiting(),
             table: found.survey,
             table_error: found.error.map(|e| e.to_string()),
             stamp,
@@ -153,6 +154,7 @@ impl Device {
             budget: self.ledger.budget(),
             result: result.map_or_else(Syndrome::name, |_| "ok"),
             answer: Self::answer_name(verdict),
+            waiting: self.waiting(),
         }));
         result.map(|_| [0; 2])
     }

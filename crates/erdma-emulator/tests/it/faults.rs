@@ -35,6 +35,13 @@ fn reg_without_waiting(d: &mut Driver<Direct>, index: u32) {
     d.ring_sq();
 }
 
+fn dereg_without_waiting(d: &mut Driver<Direct>, index: u32) {
+    d.post(0, 9, |sqe| {
+        sqe[0x08..0x0c].copy_from_slice(&index.to_le_bytes());
+    });
+    d.ring_sq();
+}
+
 #[test]
 fn the_nth_is_refused_and_the_next_is_not() {
     for kernel in KERNELS {
@@ -96,6 +103,56 @@ fn a_late_answer_comes_when_it_is_due() {
         );
         assert_eq!(d.link.device.next_due(), None);
     }
+}
+
+/// `waiting` of each REG_MR and DEREG_MR since the last call, in their order.
+fn waiting(d: &mut Driver<Direct>) -> Vec<usize> {
+    let seen = |event: Event| match event {
+        Event::RegMr(mr) => Some(mr.waiting),
+        Event::DeregMr(mr) => Some(mr.waiting),
+        _ => None,
+    };
+    let events = d.link.device.take_events();
+    events.into_iter().filter_map(seen).collect()
+}
+
+/// Lets time pass until this many milliseconds, at which answers are due.
+fn answered(d: &mut Driver<Direct>, ms: u64) {
+    d.link.advance(Duration::from_millis(ms));
+    assert_eq!(d.link.interrupts(), 1);
+    d.interrupt();
+}
+
+#[test]
+fn each_line_tells_how_many_answers_are_owed() {
+    for kernel in KERNELS {
+        let mut d = with_faults(kernel, &["late=100ms@1..4", "late=100ms@*/dereg_mr"]);
+        for index in 1..=3 {
+            reg_without_waiting(&mut d, index);
+        }
+        assert_eq!(waiting(&mut d), [0, 1, 2]);
+        answered(&mut d, 100);
+        reg_without_waiting(&mut d, 4);
+        assert_eq!(waiting(&mut d), [0], "three were due at once");
+        d.link.advance(Duration::from_millis(150));
+        dereg_without_waiting(&mut d, 1);
+        answered(&mut d, 200);
+        dereg_without_waiting(&mut d, 2);
+        assert_eq!(waiting(&mut d), [1, 1], "a registration, then a release");
+        answered(&mut d, 300);
+        dereg_without_waiting(&mut d, 3);
+        answered(&mut d, 400);
+        assert_eq!(d.reg_mr(&Mr::pages(5, 1, 12)), 0);
+        assert_eq!(waiting(&mut d), [0, 0], "serial again");
+    }
+}
+
+#[test]
+fn an_answer_that_never_comes_is_not_waited_for() {
+    let mut d = with_faults(Kernel::V7_3, &["drop@1"]);
+    reg_without_waiting(&mut d, 1);
+    assert_eq!(d.reg_mr(&Mr::pages(2, 5, 12)), 0);
+    assert_eq!(waiting(&mut d), [0, 0]);
 }
 
 #[test]
