@@ -234,7 +234,6 @@ impl Scenario {
                 | "erdma-old-rule"
                 | "erdma-agree"
                 | "erdma-faults"
-                | "erdma-overlap"
                 | "erdma-defects"
         )
     }
