@@ -161,6 +161,7 @@ mod tests {
 
     fn reg(key: u32, waiting: u64) -> Event {
         Event::RegMr(RegMr {
+            n: 1,
             kind: "user".into(),
             key,
             va: u64::from(key) << 4,
