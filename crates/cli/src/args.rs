@@ -438,7 +438,7 @@ pub(crate) fn parse_kernel(text: &str) -> Result<MaybeKernel, String> {
         .map_err(|_| {
             let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.');
             match digits.map(|at| text[..at].trim_end_matches('.')) {
-                Some(front) if !front.is_empty() => format!(
+                Some(front) if front.parse::<KernelVersion>().is_ok() => format!(
                     "{text:?} is no upstream version: what a distribution puts behind it hides which fixes it has; write {front} for the fixes of that version alone, or unknown"
                 ),
                 _ => format!("{text:?} is no kernel version (write for example 6.12.31 or 6.8, or unknown)"),
@@ -565,6 +565,10 @@ mod tests {
             Ok(Driver::Vendor(Some(BundleVersion(1, 5, 7))))
         );
         assert!(parse_driver("1.5").is_err());
+        // What is advised is itself taken.
+        let refused = |text| parse_kernel(text).map(drop).unwrap_err();
+        assert!(refused("6.8-generic").contains("write 6.8 for the fixes"));
+        assert!(refused("6.x").contains("no kernel version"));
         assert!(parse_pages("3MiB").is_err());
     }
 }

@@ -121,7 +121,7 @@ pub struct Costs {
     pub populate: Option<Cost>,
     /// Pinning a GiB, on one thread.
     pub pin: Option<Cost>,
-    /// What the device takes for one MR besides.
+    /// What the device takes for one MR besides, however many are asked of it at once.
     pub command: Option<Cost>,
 }
 
@@ -166,7 +166,7 @@ impl Estimate {
         };
         let populate = of(&costs.populate, gib);
         let pin = of(&costs.pin, gib / threads);
-        let register = pin.map(|pin| match of(&costs.command, mrs as f64 / threads) {
+        let register = pin.map(|pin| match of(&costs.command, mrs as f64) {
             Some(commands) => pin.plus(commands),
             None => Seconds { worst: None, ..pin },
         });
@@ -250,9 +250,10 @@ mod tests {
         is(told.populate, 4.0, 8.0, Some(16.0));
         // Two threads.
         is(told.pin, 0.4, 0.8, Some(1.6));
-        is(told.register, 2.4, 2.8, Some(3.6));
-        // 1 + max(4, 2.4); 2 + 8 + 2.8 / 4 MRs; 4 + 16 + 3.6.
-        is(told.total, 5.0, 10.7, Some(23.6));
+        // The four commands of the device are not shared among them.
+        is(told.register, 4.4, 4.8, Some(5.6));
+        // 1 + max(4, 4.4); 2 + 8 + 4.8 / 4 MRs; 4 + 16 + 5.6.
+        is(told.total, 5.4, 11.2, Some(25.6));
     }
 
     #[test]

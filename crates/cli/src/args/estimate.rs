@@ -10,8 +10,8 @@ pub(crate) struct EstimateArgs {
     /// Predict the seconds of each step, from a short measurement on this host
     #[arg(long)]
     pub(crate) estimate: bool,
-    /// A speed that you know better: populate=10GiB/s, pin=200GiB/s (one thread), reserve=300000/s (huge pages), mr=5000/s (MRs,
-    /// on the device)
+    /// A speed that you know better: populate=10GiB/s, pin=200GiB/s (one thread), reserve=300000/s (huge pages), mr=5000/s (MRs
+    /// that the device takes, all threads together)
     #[arg(long, value_name = "STEP=SPEED", value_parser = parse_rate, requires = "estimate")]
     pub(crate) rate: Vec<Rate>,
 }
