@@ -103,11 +103,14 @@ fn log(command: &DiagnoseCommand, path: &Path) -> Ended {
         })
         .collect();
     let (lines, understood, dropped) = log.counts();
+    let silent = log.without_errno();
     if command.json {
         json::write(&json!({
             "schema": "hugemr/diagnosis-log/1",
             "lines": lines,
             "understood": understood,
+            "facts": log.facts(),
+            "without_errno": { "count": silent.count, "lines": silent.lines },
             "dropped": dropped,
             "failures": answers.iter().map(|(line, count, diagnosis)| json!({
                 "line": line, "count": count, "diagnosis": json::diagnosis(diagnosis),
@@ -122,9 +125,12 @@ fn log(command: &DiagnoseCommand, path: &Path) -> Ended {
             say(&format!("line {line}{times}"))?;
             say(&render::diagnosis::long(diagnosis))?;
         }
+        if silent.count > 0 {
+            say(&render::diagnosis::without_errno(&silent))?;
+        }
         if dropped > 0 {
             say(&format!(
-                "{} more kinds of failures were not kept",
+                "{} more lines of other kinds of failures were not kept",
                 Grouped(dropped)
             ))?;
         }

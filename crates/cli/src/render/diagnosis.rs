@@ -1,7 +1,10 @@
 //! A diagnosis: the summary, then causes in order, each with evidence, what would decide, and the fix.
 
+use hugemr_core::diagnose::logs::WithoutErrno;
 use hugemr_core::diagnose::{Diagnosis, Standing};
 use hugemr_core::size::{Bytes, Grouped};
+
+use super::words;
 
 /// The whole answer.
 pub(crate) fn long(diagnosis: &Diagnosis) -> String {
@@ -52,6 +55,21 @@ pub(crate) fn long(diagnosis: &Diagnosis) -> String {
         ));
     }
     lines.join("\n")
+}
+
+/// The failures of a log whose errno cannot be read, where others have one.
+pub(crate) fn without_errno(silent: &WithoutErrno) -> String {
+    let mut lines: Vec<String> = silent.lines.iter().map(|n| Grouped(*n).to_string()).collect();
+    if silent.count > lines.len() as u64 {
+        lines.push("...".to_owned());
+    }
+    format!(
+        "{} more {} ({} {}): errno not readable; the same failure told again by an upper layer, or another one: run the program with LC_ALL=C",
+        Grouped(silent.count),
+        words::plural(silent.count, "failure", "failures"),
+        words::plural(silent.count, "line", "lines"),
+        lines.join(", ")
+    )
 }
 
 /// The summary and the first cause, for a failure.
