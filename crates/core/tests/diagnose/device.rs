@@ -373,3 +373,40 @@ fn evidence_of_a_failed_verb() {
     assert_eq!(evidence.hugetlb_cgroup_limit, Some(7));
     assert_eq!(evidence.memlock, exact(0));
 }
+
+/// Evidence that speaks as much for another cause decides nothing.
+#[test]
+fn equal_evidence_decides_nothing() {
+    let mr = |driver| Evidence {
+        length: Some(GIB),
+        effective_page: Some(PageSize::M2),
+        platform: platform("6.8", driver),
+        entries_budget: exact(33_554_431),
+        entries_used: Some((0, Some(0))),
+        ..erdma(Errno::EIO)
+    };
+    let diagnosis = diagnose(&mr(vendor(1, 5, 1)));
+    assert!(diagnosis.undecided(), "{diagnosis:#?}");
+    assert_eq!((diagnosis.left(), diagnosis.equals()), (3, 3));
+    assert!(!diagnosis.to_string().contains("reload the driver"));
+    // Evidence for each of two.
+    let full = Evidence {
+        others_hold_mrs: Some(true),
+        mrs_live: None,
+        said_device_refused: Some(true),
+        entries_used: None,
+        length: None,
+        ..mr(vendor(1, 5, 1))
+    };
+    assert!(!diagnose(&full).undecided(), "more speaks for the table");
+    let refused = Evidence {
+        others_hold_mrs: None,
+        effective_page: None,
+        ..full
+    };
+    let diagnosis = diagnose(&refused);
+    assert!(diagnosis.has_point() && diagnosis.equals() > 1, "{diagnosis:#?}");
+    assert!(diagnosis.undecided());
+    // The in-tree driver has another errno for silence: the refusal is what is left.
+    assert!(!diagnose(&mr(Driver::InTree)).undecided());
+}

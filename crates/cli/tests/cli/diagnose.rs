@@ -1,0 +1,47 @@
+//! `diagnose`, and the diagnosis of a registration that failed.
+
+use crate::common::{run, run_with};
+
+/// A device of the vendor's driver whose first registration fails with EIO.
+fn failing() -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("failing.toml");
+    let text = "base = \"ecs.r8a.32xlarge\"\nname = \"failing\"\n[[fault]]\ncall = \"reg_mr\"\nfirst = 1\nerrno = \"EIO\"\n";
+    std::fs::write(&path, text).expect("a file");
+    let device = format!("sim:{}", path.display());
+    (dir, device)
+}
+
+/// What has no errno that can be read is named with its lines, and counted.
+#[test]
+fn no_failure_of_a_log_is_lost() {
+    let log = b"ibv_reg_mr failed: Erreur inconnue\nibv_reg_mr failed: Input/output error\nibv_reg_mr failed: Zu viele\n";
+    let text = run_with("diagnose -", log).exits(0).out;
+    assert!(text.contains("2 more failures (lines 1, 3): errno not readable"), "{text}");
+    assert!(text.contains("LC_ALL=C"), "{text}");
+    let document = run_with("diagnose - --json", log).exits(0).json();
+    let number = |name: &str| document[name].as_u64().expect("a number");
+    let without = &document["without_errno"];
+    assert_eq!(without["lines"], serde_json::json!([1, 3]));
+    let list = document["failures"].as_array().expect("a list");
+    let counts: u64 = list.iter().filter_map(|one| one["count"].as_u64()).sum();
+    let silent = without["count"].as_u64().expect("a number");
+    assert_eq!(
+        number("understood"),
+        number("facts") + counts + silent + number("dropped")
+    );
+}
+
+/// Where several causes have the same evidence, all of them are named, and no fix of one.
+#[test]
+fn equal_causes_of_a_failed_registration_are_all_named() {
+    let (_dir, device) = failing();
+    let line = format!("register 1GiB --device {device} --driver 1.5.1");
+    let ran = run(&line).exits(3);
+    for name in ["cannot tell which of", "device_refusal", "command_timeout", "command_queue_dead"] {
+        assert!(ran.err.contains(name), "{name}: {}", ran.err);
+    }
+    assert!(!ran.err.contains("reload the driver"), "{}", ran.err);
+    let document = run(&format!("{line} --json")).exits(3).json();
+    assert_eq!(document["diagnosis"]["undecided"], true, "{document}");
+}
