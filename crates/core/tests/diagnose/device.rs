@@ -410,3 +410,38 @@ fn equal_evidence_decides_nothing() {
     // The in-tree driver has another errno for silence: the refusal is what is left.
     assert!(!diagnose(&mr(Driver::InTree)).undecided());
 }
+
+/// A table whose size is known is what the need is held against, and no report of another one.
+#[test]
+fn a_known_budget_is_what_counts() {
+    let mr = |budget: Option<Limit>| Evidence {
+        length: Some(64 * GIB),
+        effective_page: Some(PageSize::K4),
+        entries_budget: budget,
+        ..erdma(Errno::EIO)
+    };
+    let table = |budget| {
+        let diagnosis = diagnose(&mr(budget));
+        diagnosis.of(Cause::TableFull).unwrap().clone()
+    };
+    let said = |list: &[String], text: &str| list.iter().any(|line| line.contains(text));
+    let large = table(exact(100_000_000_000));
+    assert_eq!(large.standing, Possible, "use by others is not known");
+    assert!(said(&large.against, "0.017 % of 100,000,000,000"), "{large:#?}");
+    assert!(!said(&large.evidence_for, "24,903,680"), "{large:#?}");
+    let half = table(exact(33_554_431));
+    assert_eq!(half.standing, Possible);
+    assert!(said(&half.evidence_for, "50.0 % of 33,554,431"), "{half:#?}");
+    let tiny = table(exact(u64::MAX));
+    assert!(said(&tiny.against, "less than 0.001 %"), "{tiny:#?}");
+    // By the pages of the mapping, where those of the MR are not known.
+    let mapping = diagnose(&Evidence {
+        effective_page: None,
+        backing: Some(BackingPages::Of(PageSize::K4)),
+        ..mr(exact(33_554_431))
+    });
+    let mapping = mapping.of(Cause::TableFull).unwrap();
+    assert!(said(&mapping.evidence_for, "50.0 %"), "{mapping:#?}");
+    assert_eq!(table(None).standing, Likely);
+    assert_eq!(table(assumed(100_000_000_000)).standing, Likely);
+}
