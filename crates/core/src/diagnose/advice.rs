@@ -1,6 +1,7 @@
 //! What would decide a cause, and what mends it.
 
-use crate::quirk::Quirk;
+use crate::device::Family;
+use crate::quirk::{Quirk, SEGMENT_CAP};
 use crate::size::{Bytes, Grouped, PageSize};
 
 use super::Cause::{self, *};
@@ -65,9 +66,7 @@ pub(super) fn fix(cause: Cause, e: &Evidence, numbers: Option<&Arithmetic>) -> S
         SmallPages if no_large_pages(e).is_some() => {
             return no_large_pages(e).unwrap_or_default();
         }
-        SmallPages => {
-            "MRs of less than 4 GiB on 2 MiB pages (hugemr plan cuts so), a kernel with the fix (6.15, 6.12.31, 6.1.141) or the eRDMA installer 1.5.2 or later; and no 4 KiB hole in the range"
-        }
+        SmallPages => return whole_pages(e),
         LeakedMrs => {
             "end the processes that hold MRs they no longer need, or let the processes share one registration"
         }
@@ -182,27 +181,76 @@ fn larger_pages(e: &Evidence, numbers: Option<&Arithmetic>) -> String {
             },
         );
     }
-    let fine = e.effective_page.is_none_or(|page| page > PageSize::K64);
-    if e.is_huge() == Some(true) && fine {
-        return "free other MRs of the device, or use 1 GiB pages where the driver sends whole lengths".to_owned();
+    let got = e.effective_page;
+    let lies_on = match e.backing {
+        Some(BackingPages::Of(page)) => Some(page),
+        Some(BackingPages::Huge) => Some(PageSize::M2),
+        None => got,
+    };
+    // Whether 2 MiB pages would be any larger: than those that the MR got, or else than those of the mapping.
+    let is_huge = lies_on.is_some_and(|page| page >= PageSize::M2);
+    if got.or(lies_on).is_some_and(|page| page >= PageSize::M2) {
+        let largest = got.or(lies_on).is_some_and(|page| page >= PageSize::G1);
+        let text = "free other MRs of the device";
+        return if largest || is_within(e, PageSize::M2) {
+            text.to_owned()
+        } else {
+            format!("{text}, or use 1 GiB pages where the driver sends whole lengths")
+        };
     }
     if let Some(fix) = no_large_pages(e) {
         return fix;
     }
-    if e.is_huge() == Some(true) {
+    if is_huge {
         return "the memory has huge pages, and the MR did not get them: see small_pages"
             .to_owned();
     }
+    let small = got.or(lies_on).unwrap_or(PageSize::K4);
+    let entries = |page| e.entries_at(page);
+    if let (Some(large), Some(small)) = (entries(PageSize::M2), entries(small))
+        && large >= small
+    {
+        return "free other MRs of the device: larger pages save no entries at this length"
+            .to_owned();
+    }
     let text = "map the memory on 2 MiB huge pages";
-    let device = device_flag(e);
-    numbers.map_or_else(
-        || format!("{text} (hugemr plan SIZE{device} --pages 2MiB)"),
-        |n| {
-            let (large, small) = (Grouped(n.entries_2m), Grouped(n.entries_4k));
-            let size = argument(n.length);
-            format!("{text}: {large} entries instead of {small} at 4 KiB (hugemr plan {size}{device} --pages 2MiB)")
-        },
-    )
+    let plan = format!("hugemr plan {}{} --pages 2MiB", size(e), device_flag(e));
+    match (numbers, entries(small)) {
+        (Some(n), Some(many)) => {
+            let (large, many) = (Grouped(n.entries_2m), Grouped(many));
+            format!("{text}: {large} entries instead of {many} at {small} ({plan})")
+        }
+        _ => format!("{text} ({plan})"),
+    }
+}
+
+/// Whether the length is known, and one page of that size holds it.
+fn is_within(e: &Evidence, page: PageSize) -> bool {
+    e.length.is_some_and(|length| length <= page.bytes())
+}
+
+/// What gives an MR the pages that its memory has. A shorter MR and a newer kernel avoid the defect at 4 GiB, which one that
+/// is no longer does not meet; the installer is one of eRDMA.
+fn whole_pages(e: &Evidence) -> String {
+    let hole = "no 4 KiB hole in the range, and both ends on a border of the large pages";
+    if e.length.is_some_and(|length| length <= SEGMENT_CAP) {
+        return hole.to_owned();
+    }
+    let huge = match e.is_huge() {
+        Some(true) => "",
+        _ => " on 2 MiB pages",
+    };
+    let installer = match e.family {
+        Some(Family::Erdma) => " or the eRDMA installer 1.5.2 or later",
+        None => " (on eRDMA also the installer 1.5.2 or later)",
+        Some(_) => "",
+    };
+    format!("MRs of less than 4 GiB{huge} (hugemr plan cuts so), or a kernel with the fix (6.15, 6.12.31, 6.1.141){installer}; and {hole}")
+}
+
+/// The length for a command, where it is known; a plan of nothing is none.
+fn size(e: &Evidence) -> String {
+    e.length.filter(|length| *length > 0).map_or_else(|| "SIZE".to_owned(), argument)
 }
 
 /// The device as a flag: `plan` has no other way to know it where there is none or several.

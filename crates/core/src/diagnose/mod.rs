@@ -192,6 +192,7 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
     }
     // The sort is stable: equals stay in the order of the table.
     weighed.sort_by_key(|(_, scale)| (scale.standing(), std::cmp::Reverse(scale.score())));
+    put_behind(&mut weighed);
     if weigh::kernel_has_no_large_pages(evidence) {
         // The full table is what came of it; larger pages, which mend a full table, mend nothing here.
         let behind = |(cause, scale): &(Cause, Scale)| {
@@ -258,6 +259,27 @@ fn drop_orphans(weighed: &mut [(Cause, Scale)]) {
                 "it would be behind {}, which is ruled out",
                 names.join(" or ")
             ));
+        }
+    }
+}
+
+/// A cause that only explains others comes after the first of them, unless it is likely: by itself it is no cause.
+fn put_behind(weighed: &mut [(Cause, Scale)]) {
+    let explains = |cause: Cause| !cause.behind().is_empty();
+    let mut at = 0;
+    while let Some(from) = (at..weighed.len()).find(|at| explains(weighed[*at].0)) {
+        at = from + 1;
+        let (cause, scale) = &weighed[from];
+        if scale.standing() != Standing::Possible {
+            continue;
+        }
+        let is_parent = |(other, scale): &(Cause, Scale)| {
+            cause.behind().contains(other) && scale.standing() != Standing::RuledOut
+        };
+        let first = weighed.iter().position(is_parent);
+        if let Some(to) = first.filter(|to| *to > from) {
+            weighed[from..=to].rotate_left(1);
+            at = from;
         }
     }
 }

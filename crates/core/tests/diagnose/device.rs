@@ -445,3 +445,44 @@ fn a_known_budget_is_what_counts() {
     assert_eq!(table(None).standing, Likely);
     assert_eq!(table(assumed(100_000_000_000)).standing, Likely);
 }
+
+/// No fix asks for what is there already, and none speaks of another family's software.
+#[test]
+fn fixes_fit_what_is_known() {
+    let fix = |evidence: &Evidence, cause| {
+        let diagnosis = diagnose(evidence);
+        diagnosis.of(cause).unwrap().fix.clone()
+    };
+    let mr = |length, page| Evidence {
+        length: Some(length),
+        effective_page: page,
+        ..erdma(Errno::EIO)
+    };
+    let table = |length, page| fix(&mr(length, page), Cause::TableFull);
+    let huge = table(64 * GIB, Some(PageSize::M2));
+    assert!(huge.contains("free other MRs") && huge.contains("1 GiB pages"), "{huge}");
+    for text in [table(64 * GIB, Some(PageSize::G1)), table(MIB, Some(PageSize::M2))] {
+        assert_eq!(text, "free other MRs of the device");
+    }
+    for length in [0, 4096] {
+        let text = table(length, None);
+        assert!(text.contains("save no entries"), "{text}");
+        assert!(!text.contains("hugemr plan"), "{text}");
+    }
+    let text = table(64 * GIB, Some(PageSize::K64));
+    assert!(text.contains("1,048,576 at 64 KiB"), "{text}");
+    for family in Family::ALL {
+        let evidence = Evidence {
+            length: Some(64 * GIB),
+            ..Evidence::of_errno(family.dialect().over_budget, family)
+        };
+        let text = fix(&evidence, Cause::SmallPages);
+        assert_eq!(text.contains("eRDMA"), family == Family::Erdma, "{text}");
+        let diagnosis = diagnose(&evidence);
+        let place = |cause| diagnosis.causes.iter().position(|one| one.cause == cause);
+        assert!(place(Cause::SmallPages) > place(Cause::TableFull), "{diagnosis:#?}");
+        // An MR that does not meet the defect at 4 GiB is not to be made shorter.
+        let text = fix(&Evidence { length: Some(GIB), ..evidence }, Cause::SmallPages);
+        assert!(!text.contains("less than 4 GiB"), "{text}");
+    }
+}
