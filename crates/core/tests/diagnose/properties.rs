@@ -80,7 +80,7 @@ prop_compose! {
             provider_loaded: flags[13], device_file: flags[14],
             said_device_refused: flags[16], device: None, pid: None,
             said_keys_exhausted: flags[0], said_shrunk: flags[1], dmabuf: flags[2],
-            said_no_shortage: flags[3], said_pin_failed: flags[4], said_gpu_nearby: flags[5], errno_of_libfabric: flags[6],
+            said_no_shortage: flags[3], said_pin_failed: flags[4], said_gpu_nearby: flags[5], said_out_of_memory: flags[7], errno_of_libfabric: flags[6],
         }
     }
 }

@@ -25,7 +25,8 @@ pub const MOST_FAILURES: usize = 64;
 pub const MOST_LINES: usize = 8;
 /// Ranges that are remembered for joining lengths to addresses.
 const MOST_RANGES: usize = 4096;
-/// A fact on a line of its own counts for a failure that comes so many lines later at most.
+/// A fact on a line of its own counts for a failure that comes so many lines later at most; that memory ran out, also for one
+/// so many lines before.
 const NEARBY: u64 = 8;
 
 /// A failure that a log reports, with what the log tells about it.
@@ -33,6 +34,8 @@ const NEARBY: u64 = 8;
 pub struct Failure {
     /// Number of the line that tells most of it, from 1: the first one, or that of the longest range.
     pub line: u64,
+    /// Number of the last line that reports the kind.
+    last: u64,
     /// Lines that report the same kind: operation, errno and family.
     pub count: u64,
     /// Who wrote it.
@@ -61,8 +64,10 @@ impl Failure {
     /// whole: lengths and addresses of different lines are not mixed. What the kernel says holds for the kind.
     fn absorb(&mut self, other: Self) {
         self.count += other.count;
+        self.last = self.last.max(other.last);
         let (e, o) = (&mut self.evidence, &other.evidence);
         let pin_failed = e.said_pin_failed.or(o.said_pin_failed);
+        let out_of_memory = e.said_out_of_memory.or(o.said_out_of_memory);
         let gpu_nearby = e.said_gpu_nearby.or(o.said_gpu_nearby);
         // A line of the kernel, or of a program that calls verbs itself, says that it is an errno of ibv_reg_mr.
         let of_libfabric = e.errno_of_libfabric.and(o.errno_of_libfabric);
@@ -72,6 +77,7 @@ impl Failure {
             self.evidence = other.evidence;
         }
         self.evidence.said_pin_failed = pin_failed;
+        self.evidence.said_out_of_memory = out_of_memory;
         self.evidence.said_gpu_nearby = gpu_nearby;
         self.evidence.errno_of_libfabric = of_libfabric;
     }
@@ -95,6 +101,8 @@ pub struct Log {
     context: Evidence,
     /// What the last lines tell of the next registration, and where.
     nearby: Nearby,
+    /// The last line that says that memory ran out.
+    out_of_memory: Option<u64>,
     /// What the kernel log says of the device's refusals, each once.
     refusals: Vec<Refusal>,
     /// A failure that may go on in the next line: where it began, its text, what it tells so far.
@@ -163,6 +171,7 @@ impl Log {
 
     fn take(&mut self, at: u64, mut found: Finding) {
         self.join_nearby(at, &mut found);
+        self.join_out_of_memory(at, &mut found);
         let e = &found.evidence;
         if let Some(addr) = e.addr
             && (e.length.is_some() || e.memory.is_some())
@@ -221,10 +230,25 @@ impl Log {
         }
     }
 
+    /// The kernel kills for want of memory before or after the call fails that wants it. A failure says by its errno whether
+    /// memory was what it lacked.
+    fn join_out_of_memory(&mut self, at: u64, found: &mut Finding) {
+        let is_near = |one: u64, other: u64| one.abs_diff(other) <= NEARBY;
+        if found.evidence.said_out_of_memory == Some(true) {
+            self.out_of_memory = Some(at);
+            for failure in self.failures.iter_mut().filter(|f| is_near(f.last, at)) {
+                failure.evidence.said_out_of_memory = Some(true);
+            }
+        } else if found.is_failure && self.out_of_memory.is_some_and(|line| is_near(line, at)) {
+            found.evidence.said_out_of_memory = Some(true);
+        }
+    }
+
     fn failed(&mut self, at: u64, found: Finding) {
         let silent = found.evidence.errno.is_none();
         let failure = Failure {
             line: at,
+            last: at,
             count: 1,
             teller: found.teller,
             evidence: found.evidence,

@@ -666,3 +666,49 @@ proptest! {
         prop_assert_eq!(understood, log.facts() + kept + log.without_errno().count + dropped);
     }
 }
+
+#[test]
+fn a_success_is_no_failure_of_the_registration() {
+    for line in [
+        "ibv_reg_mr succeeded; later the socket had: Input/output error",
+        "register memory 0x7f0000000000 ok, then connect failed: Input/output error",
+        "ibv_reg_mr was successful, unable to connect: Bad address",
+    ] {
+        assert_eq!(scan(line), None, "{line}");
+    }
+    for line in [
+        "ibv_reg_mr did not succeed: Input/output error",
+        "ibv_reg_mr was not successful: Input/output error",
+        "ibv_reg_mr unsuccessful: Input/output error",
+        "register memory: success=0 Input/output error",
+        "failed to register memory (it was a success before): Input/output error",
+        "ibv_reg_mr on broker:ok_1 failed: Input/output error",
+    ] {
+        let found = scan(line).unwrap_or_else(|| panic!("{line}"));
+        assert_eq!(found.evidence.errno, Some(Errno::EIO), "{line}");
+    }
+}
+
+#[test]
+fn a_process_killed_for_memory_speaks_for_the_host() {
+    let fails = "ibv_reg_mr failed: Cannot allocate memory";
+    for kill in [
+        "kernel: Out of memory: Killed process 123 (python3) total-vm:1kB",
+        "kernel: Memory cgroup out of memory: Killed process 123 (python3)",
+        "kernel: python3 invoked oom-killer: gfp_mask=0x1",
+        "kernel: oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null)",
+    ] {
+        for log in [format!("{kill}\n{fails}"), format!("{fails}\n{kill}")] {
+            let (failure, diagnosis) = first(&log, Some(Family::Erdma));
+            assert_eq!(failure.evidence.said_out_of_memory, Some(true), "{log}");
+            let first = diagnosis.first().expect("a cause");
+            assert_eq!(first.cause, Cause::HostMemory, "{diagnosis:#?}");
+            assert!(!diagnosis.undecided());
+        }
+        let far = "x\n".repeat(20);
+        for log in [format!("{kill}\n{far}{fails}"), format!("{fails}\n{far}{kill}")] {
+            let (failure, _) = first(&log, Some(Family::Erdma));
+            assert_eq!(failure.evidence.said_out_of_memory, None, "{log}");
+        }
+    }
+}
