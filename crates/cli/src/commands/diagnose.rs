@@ -24,7 +24,9 @@ pub(crate) fn run(command: &DiagnoseCommand) -> Ended {
         return log(command, path);
     }
     let Some(errno) = command.errno else {
-        return Err(Failure::usage("neither --errno nor a log was given"));
+        return Err(Failure::usage(
+            "neither --errno ERRNO nor a LOG was given (- is the log on standard input); see hugemr diagnose --help",
+        ));
     };
     let mut evidence = Evidence::of_errno(errno, command.family.unwrap_or(Family::Erdma));
     told(command, &mut evidence);

@@ -45,3 +45,22 @@ fn equal_causes_of_a_failed_registration_are_all_named() {
     let document = run(&format!("{line} --json")).exits(3).json();
     assert_eq!(document["diagnosis"]["undecided"], true, "{document}");
 }
+
+/// An errno as the kernel prints it, negative, is the same errno.
+#[test]
+fn a_negative_errno_is_the_errno() {
+    let want = run("diagnose --errno 5").exits(0).out;
+    for line in ["diagnose --errno -5", "diagnose --errno=-5", "diagnose --errno=-EIO"] {
+        assert_eq!(run(line).exits(0).out, want, "{line}");
+    }
+    for line in ["diagnose --errno=--5", "diagnose --errno -0", "diagnose --errno --json"] {
+        run(line).exits(2);
+    }
+}
+
+/// Without anything to explain, both ways to say it are named.
+#[test]
+fn nothing_to_diagnose_names_both_ways() {
+    let ran = run("diagnose").exits(2);
+    assert!(ran.err.contains("--errno") && ran.err.contains("LOG"), "{}", ran.err);
+}
