@@ -49,6 +49,7 @@ fn told(command: &DiagnoseCommand, evidence: &mut Evidence) {
     if let Some(length) = &command.length {
         evidence.length = Some(length.bytes);
     }
+    evidence.limits_file = command.limits.quoted();
     evidence.effective_page = command.page.or(evidence.effective_page);
     if let Some(name) = &command.device {
         evidence.device = Some(crate::typed::quoted(name.as_ref()));

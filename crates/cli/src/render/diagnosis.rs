@@ -67,7 +67,11 @@ fn undecided(diagnosis: &Diagnosis) -> Option<String> {
 
 /// The failures of a log whose errno cannot be read, where others have one.
 pub(crate) fn without_errno(silent: &WithoutErrno) -> String {
-    let mut lines: Vec<String> = silent.lines.iter().map(|n| Grouped(*n).to_string()).collect();
+    let mut lines: Vec<String> = silent
+        .lines
+        .iter()
+        .map(|n| Grouped(*n).to_string())
+        .collect();
     if silent.count > lines.len() as u64 {
         lines.push("...".to_owned());
     }

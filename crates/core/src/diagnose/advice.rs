@@ -18,7 +18,7 @@ pub(super) fn decide(cause: Cause, e: &Evidence) -> Option<String> {
     let dmesg = |what: &str| format!("dmesg | grep -iE '{what}'");
     let text = match cause {
         TableFull => smaps,
-        SmallPages => "hugemr plan SIZE --explain, and a kretprobe on ib_umem_find_best_pgsz".to_owned(),
+        SmallPages => format!("{} --explain, and a kretprobe on ib_umem_find_best_pgsz", plan(e)),
         LeakedMrs | MrCount => format!("rdma resource show mr dev {device}"),
         MaxMrSize => format!("ibv_devinfo -v -d {device} | grep max_mr_size"),
         LengthZero => format!("strace -f -e trace=ioctl,write -p {pid}"),
@@ -44,7 +44,7 @@ pub(super) fn decide(cause: Cause, e: &Evidence) -> Option<String> {
         ForkAlignment => format!("tr '\\0' '\\n' < /proc/{pid}/environ | grep RDMAV; {smaps}"),
         RdmaCgroup => "grep . /sys/fs/cgroup/rdma.max /sys/fs/cgroup/rdma.current (inside the container)".to_owned(),
         IommuPadding => "cat /sys/kernel/iommu_groups/*/type".to_owned(),
-        WrongLength => "hugemr plan SIZE --explain (shows the versions that are affected)".to_owned(),
+        WrongLength => format!("{} --explain (shows the versions that are affected)", plan(e)),
         MissingProvider => "ibv_devices; ls /etc/libibverbs.d".to_owned(),
         DeviceFile => "ls -l /dev/infiniband".to_owned(),
         RawIoPrivilege => "uname -r; ls /sys/module/erdma/parameters (none: the in-tree driver)".to_owned(),
@@ -214,7 +214,7 @@ fn larger_pages(e: &Evidence, numbers: Option<&Arithmetic>) -> String {
             .to_owned();
     }
     let text = "map the memory on 2 MiB huge pages";
-    let plan = format!("hugemr plan {}{} --pages 2MiB", size(e), device_flag(e));
+    let plan = format!("{} --pages 2MiB", plan(e));
     match (numbers, entries(small)) {
         (Some(n), Some(many)) => {
             let (large, many) = (Grouped(n.entries_2m), Grouped(many));
@@ -245,17 +245,25 @@ fn whole_pages(e: &Evidence) -> String {
         None => " (on eRDMA also the installer 1.5.2 or later)",
         Some(_) => "",
     };
-    format!("MRs of less than 4 GiB{huge} (hugemr plan cuts so), or a kernel with the fix (6.15, 6.12.31, 6.1.141){installer}; and {hole}")
+    format!(
+        "MRs of less than 4 GiB{huge} (hugemr plan cuts so), or a kernel with the fix (6.15, 6.12.31, 6.1.141){installer}; and {hole}"
+    )
 }
 
 /// The length for a command, where it is known; a plan of nothing is none.
 fn size(e: &Evidence) -> String {
-    e.length.filter(|length| *length > 0).map_or_else(|| "SIZE".to_owned(), argument)
+    e.length
+        .filter(|length| *length > 0)
+        .map_or_else(|| "SIZE".to_owned(), argument)
 }
 
-/// The device as a flag: `plan` has no other way to know it where there is none or several.
-fn device_flag(e: &Evidence) -> String {
-    format!(" --device {}", e.device.as_deref().unwrap_or("DEVICE"))
+/// A plan of the length on the device: `plan` has no other way to know the device where there is none or several, nor the
+/// limits that a file has.
+fn plan(e: &Evidence) -> String {
+    let device = e.device.as_deref().unwrap_or("DEVICE");
+    let limits = e.limits_file.as_ref();
+    let limits = limits.map_or_else(String::new, |file| format!(" --limits {file}"));
+    format!("hugemr plan {} --device {device}{limits}", size(e))
 }
 
 /// A size as a command takes it: `97GiB`, or plain bytes.
@@ -274,14 +282,13 @@ fn split(e: &Evidence) -> String {
     match (e.length, limit) {
         (Some(len), Some(limit)) if limit > 0 && len > limit => {
             format!(
-                "split it into {} MRs of at most {} (hugemr plan {}{})",
+                "split it into {} MRs of at most {} ({})",
                 len.div_ceil(limit),
                 Bytes(limit),
-                argument(len),
-                device_flag(e)
+                plan(e)
             )
         }
-        _ => "split it into MRs of at most max_mr_size (hugemr plan SIZE)".to_owned(),
+        _ => format!("split it into MRs of at most max_mr_size ({})", plan(e)),
     }
 }
 

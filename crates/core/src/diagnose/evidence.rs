@@ -125,6 +125,8 @@ pub struct Evidence {
     pub platform: Platform,
     /// The device's name, for commands.
     pub device: Option<String>,
+    /// The file of measured limits that was named, quoted for a shell, for commands.
+    pub limits_file: Option<String>,
     /// The process, for commands.
     pub pid: Option<u32>,
 

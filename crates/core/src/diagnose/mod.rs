@@ -121,9 +121,7 @@ impl Diagnosis {
     #[must_use]
     pub fn undecided(&self) -> bool {
         let is_open = |first: &Ranked| first.standing == Standing::Possible;
-        self.left() > 1
-            && self.first().is_some_and(is_open)
-            && (!self.has_point || self.equals > 1)
+        self.left() > 1 && self.first().is_some_and(is_open) && (!self.has_point || self.equals > 1)
     }
 
     /// How many causes at the top have equal evidence, those that only explain others left out; 0 where none is left.

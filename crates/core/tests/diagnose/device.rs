@@ -405,7 +405,10 @@ fn equal_evidence_decides_nothing() {
         ..full
     };
     let diagnosis = diagnose(&refused);
-    assert!(diagnosis.has_point() && diagnosis.equals() > 1, "{diagnosis:#?}");
+    assert!(
+        diagnosis.has_point() && diagnosis.equals() > 1,
+        "{diagnosis:#?}"
+    );
     assert!(diagnosis.undecided());
     // The in-tree driver has another errno for silence: the refusal is what is left.
     assert!(!diagnose(&mr(Driver::InTree)).undecided());
@@ -427,11 +430,17 @@ fn a_known_budget_is_what_counts() {
     let said = |list: &[String], text: &str| list.iter().any(|line| line.contains(text));
     let large = table(exact(100_000_000_000));
     assert_eq!(large.standing, Possible, "use by others is not known");
-    assert!(said(&large.against, "0.017 % of 100,000,000,000"), "{large:#?}");
+    assert!(
+        said(&large.against, "0.017 % of 100,000,000,000"),
+        "{large:#?}"
+    );
     assert!(!said(&large.evidence_for, "24,903,680"), "{large:#?}");
     let half = table(exact(33_554_431));
     assert_eq!(half.standing, Possible);
-    assert!(said(&half.evidence_for, "50.0 % of 33,554,431"), "{half:#?}");
+    assert!(
+        said(&half.evidence_for, "50.0 % of 33,554,431"),
+        "{half:#?}"
+    );
     let tiny = table(exact(u64::MAX));
     assert!(said(&tiny.against, "less than 0.001 %"), "{tiny:#?}");
     // By the pages of the mapping, where those of the MR are not known.
@@ -460,8 +469,14 @@ fn fixes_fit_what_is_known() {
     };
     let table = |length, page| fix(&mr(length, page), Cause::TableFull);
     let huge = table(64 * GIB, Some(PageSize::M2));
-    assert!(huge.contains("free other MRs") && huge.contains("1 GiB pages"), "{huge}");
-    for text in [table(64 * GIB, Some(PageSize::G1)), table(MIB, Some(PageSize::M2))] {
+    assert!(
+        huge.contains("free other MRs") && huge.contains("1 GiB pages"),
+        "{huge}"
+    );
+    for text in [
+        table(64 * GIB, Some(PageSize::G1)),
+        table(MIB, Some(PageSize::M2)),
+    ] {
         assert_eq!(text, "free other MRs of the device");
     }
     for length in [0, 4096] {
@@ -480,9 +495,57 @@ fn fixes_fit_what_is_known() {
         assert_eq!(text.contains("eRDMA"), family == Family::Erdma, "{text}");
         let diagnosis = diagnose(&evidence);
         let place = |cause| diagnosis.causes.iter().position(|one| one.cause == cause);
-        assert!(place(Cause::SmallPages) > place(Cause::TableFull), "{diagnosis:#?}");
+        assert!(
+            place(Cause::SmallPages) > place(Cause::TableFull),
+            "{diagnosis:#?}"
+        );
         // An MR that does not meet the defect at 4 GiB is not to be made shorter.
-        let text = fix(&Evidence { length: Some(GIB), ..evidence }, Cause::SmallPages);
+        let text = fix(
+            &Evidence {
+                length: Some(GIB),
+                ..evidence
+            },
+            Cause::SmallPages,
+        );
         assert!(!text.contains("less than 4 GiB"), "{text}");
+    }
+}
+
+/// Every command of hugemr has the device and the limits file that are known.
+#[test]
+fn commands_have_the_device_and_the_limits() {
+    for (errno, length, page) in [
+        (Some(Errno::EIO), 64 * GIB, Some(PageSize::K4)),
+        (Some(Errno::EIO), 64 * GIB, None),
+        (Some(Errno::EINVAL), 65 * GIB, None),
+        (Some(Errno::EINVAL), GIB, None),
+        (None, 64 * GIB, None),
+    ] {
+        let evidence = Evidence {
+            errno,
+            length: Some(length),
+            effective_page: page,
+            max_mr_size: assumed(64 * GIB),
+            device: Some("erdma_7".to_owned()),
+            limits_file: Some("/x/y.toml".to_owned()),
+            ..erdma(Errno::EIO)
+        };
+        let diagnosis = diagnose(&evidence);
+        let texts = diagnosis
+            .causes
+            .iter()
+            .flat_map(|one| [Some(&one.fix), one.decide.as_ref()]);
+        let mut found = 0;
+        for text in texts
+            .flatten()
+            .filter(|text| text.contains("hugemr plan ") && !text.contains("hugemr plan cuts"))
+        {
+            found += 1;
+            assert!(
+                text.contains("GiB --device erdma_7 --limits /x/y.toml"),
+                "{text}"
+            );
+        }
+        assert!(found > 0, "{diagnosis:#?}");
     }
 }

@@ -706,7 +706,10 @@ fn a_process_killed_for_memory_speaks_for_the_host() {
             assert!(!diagnosis.undecided());
         }
         let far = "x\n".repeat(20);
-        for log in [format!("{kill}\n{far}{fails}"), format!("{fails}\n{far}{kill}")] {
+        for log in [
+            format!("{kill}\n{far}{fails}"),
+            format!("{fails}\n{far}{kill}"),
+        ] {
             let (failure, _) = first(&log, Some(Family::Erdma));
             assert_eq!(failure.evidence.said_out_of_memory, None, "{log}");
         }

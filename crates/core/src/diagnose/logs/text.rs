@@ -68,9 +68,7 @@ pub(super) fn succeeded(line: &str, from: usize, fails: &[&str]) -> bool {
                 .iter()
                 .any(|no| before.ends_with(no));
             // `success=0` is a field with a value of its own.
-            let is_field = line[end..]
-                .trim_start_matches(' ')
-                .starts_with(['=', ':']);
+            let is_field = line[end..].trim_start_matches(' ').starts_with(['=', ':']);
             let is_word = !is_inside_a_word(line, at)
                 && (*word == "successful"
                     || !line[end..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_'));
