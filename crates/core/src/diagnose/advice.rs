@@ -232,7 +232,7 @@ fn is_within(e: &Evidence, page: PageSize) -> bool {
 /// What gives an MR the pages that its memory has. A shorter MR and a newer kernel avoid the defect at 4 GiB, which one that
 /// is no longer does not meet; the installer is one of eRDMA.
 fn whole_pages(e: &Evidence) -> String {
-    let hole = "no 4 KiB hole in the range, and both ends on a border of the large pages";
+    let hole = "no 4 KiB hole in the range";
     if e.length.is_some_and(|length| length <= SEGMENT_CAP) {
         return hole.to_owned();
     }
@@ -242,7 +242,7 @@ fn whole_pages(e: &Evidence) -> String {
     };
     let installer = match e.family {
         Some(Family::Erdma) => " or the eRDMA installer 1.5.2 or later",
-        None => " (on eRDMA also the installer 1.5.2 or later)",
+        None => ", on eRDMA also the installer 1.5.2 or later",
         Some(_) => "",
     };
     format!(

@@ -473,6 +473,9 @@ fn fixes_fit_what_is_known() {
         huge.contains("free other MRs") && huge.contains("1 GiB pages"),
         "{huge}"
     );
+    let large = diagnose(&mr(64 * GIB, Some(PageSize::M2)));
+    let small_pages = large.of(Cause::SmallPages).unwrap();
+    assert_eq!(small_pages.against, ["the MR got 2 MiB pages"]);
     for text in [
         table(64 * GIB, Some(PageSize::G1)),
         table(MIB, Some(PageSize::M2)),

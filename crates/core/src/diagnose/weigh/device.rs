@@ -184,6 +184,10 @@ pub(super) fn small_pages(case: &Case<'_>, s: &mut Scale) {
             }
             return;
         }
+        (_, Some(page)) if page >= PageSize::M2 => {
+            s.weakens(format!("the MR got {page} pages"));
+            return;
+        }
         (_, None) => s.lacks("the page size of the MR"),
         _ => {}
     }
