@@ -271,14 +271,10 @@ pub(crate) struct DevicesCommand {
 #[derive(Debug, Args)]
 pub(crate) struct DiagnoseCommand {
     /// A log to read instead, of Mooncake, UCX, NCCL, libfabric, a driver; - for standard input
-    #[arg(
-        value_name = "LOG",
-        conflicts_with = "errno",
-        required_unless_present = "errno"
-    )]
+    #[arg(value_name = "LOG", conflicts_with = "errno")]
     pub(crate) log: Option<PathBuf>,
-    /// The error: EIO, 5, or "Input/output error"
-    #[arg(long, value_name = "ERRNO", value_parser = parse_errno)]
+    /// The error: EIO, 5, -5, or "Input/output error"
+    #[arg(long, value_name = "ERRNO", value_parser = parse_errno, allow_negative_numbers = true)]
     pub(crate) errno: Option<Errno>,
     /// A device of this host, whose measured limits are used
     #[arg(long, value_name = "DEVICE")]
@@ -509,7 +505,10 @@ fn parse_other(text: &str) -> Result<OtherUse, String> {
 }
 
 fn parse_errno(text: &str) -> Result<Errno, String> {
-    Errno::parse(text).ok_or_else(|| format!("{text:?} is no errno that is known (write EIO or 5)"))
+    // As the kernel and libfabric return it: -5.
+    let positive = text.strip_prefix('-').unwrap_or(text);
+    Errno::parse(positive)
+        .ok_or_else(|| format!("{text:?} is no errno that is known (write EIO or 5)"))
 }
 
 fn parse_family(text: &str) -> Result<hugemr_core::device::Family, String> {

@@ -75,7 +75,9 @@ pub(crate) fn apply(args: &LimitsArgs, now: &Identity, device: &mut Device) {
     if changes.is_empty() {
         record.apply(device);
     } else {
-        remark(&format!("note: {}", stale(&record, now)));
+        let file = args.quoted();
+        let file = file.map_or_else(String::new, |file| format!(" --limits {file}"));
+        remark(&format!("note: {}{file}", stale(&record, now)));
     }
 }
 

@@ -130,8 +130,8 @@ cannot tell which of 6: nothing but the error itself speaks for the first
    fix        reload the driver (all its users must stop first); nothing else brings the queue back
 5  possible   small_pages: the kernel gave the MR smaller pages than its memory has, so it takes more entries
    for        EIO from ibv_reg_mr, if the device is of the family erdma
-   decide     hugemr plan SIZE --explain, and a kretprobe on ib_umem_find_best_pgsz
-   fix        MRs of less than 4 GiB on 2 MiB pages (hugemr plan cuts so), a kernel with the fix (6.15, 6.12.31, 6.1.141) or the eRDMA installer 1.5.2 or later; and no 4 KiB hole in the range
+   decide     hugemr plan SIZE --device DEVICE --explain, and a kretprobe on ib_umem_find_best_pgsz
+   fix        MRs of less than 4 GiB on 2 MiB pages (hugemr plan cuts so), or a kernel with the fix (6.15, 6.12.31, 6.1.141), on eRDMA also the installer 1.5.2 or later; and no 4 KiB hole in the range
 6  possible   leaked_mrs: MRs of other or dead processes hold what this one needs
    for        EIO from ibv_reg_mr, if the device is of the family erdma
    decide     rdma resource show mr dev DEVICE

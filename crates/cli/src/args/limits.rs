@@ -15,6 +15,15 @@ pub(crate) struct LimitsArgs {
     pub(crate) limits: Option<PathBuf>,
 }
 
+impl LimitsArgs {
+    /// The file that was named, quoted for a shell. What the environment names it names again.
+    pub(crate) fn quoted(&self) -> Option<String> {
+        let named = self.limits.as_ref()?.as_os_str();
+        let again = std::env::var_os("HUGEMR_LIMITS").is_some_and(|file| file == named);
+        (!again).then(|| crate::typed::quoted(named))
+    }
+}
+
 #[derive(Debug, Args)]
 #[expect(
     clippy::struct_excessive_bools,

@@ -24,7 +24,9 @@ pub(crate) fn run(command: &DiagnoseCommand) -> Ended {
         return log(command, path);
     }
     let Some(errno) = command.errno else {
-        return Err(Failure::usage("neither --errno nor a log was given"));
+        return Err(Failure::usage(
+            "neither --errno ERRNO nor a LOG was given (- is the log on standard input); see hugemr diagnose --help",
+        ));
     };
     let mut evidence = Evidence::of_errno(errno, command.family.unwrap_or(Family::Erdma));
     told(command, &mut evidence);
@@ -47,6 +49,7 @@ fn told(command: &DiagnoseCommand, evidence: &mut Evidence) {
     if let Some(length) = &command.length {
         evidence.length = Some(length.bytes);
     }
+    evidence.limits_file = command.limits.quoted();
     evidence.effective_page = command.page.or(evidence.effective_page);
     if let Some(name) = &command.device {
         evidence.device = Some(crate::typed::quoted(name.as_ref()));
@@ -103,11 +106,14 @@ fn log(command: &DiagnoseCommand, path: &Path) -> Ended {
         })
         .collect();
     let (lines, understood, dropped) = log.counts();
+    let silent = log.without_errno();
     if command.json {
         json::write(&json!({
             "schema": "hugemr/diagnosis-log/1",
             "lines": lines,
             "understood": understood,
+            "facts": log.facts(),
+            "without_errno": { "count": silent.count, "lines": silent.lines },
             "dropped": dropped,
             "failures": answers.iter().map(|(line, count, diagnosis)| json!({
                 "line": line, "count": count, "diagnosis": json::diagnosis(diagnosis),
@@ -122,9 +128,12 @@ fn log(command: &DiagnoseCommand, path: &Path) -> Ended {
             say(&format!("line {line}{times}"))?;
             say(&render::diagnosis::long(diagnosis))?;
         }
+        if silent.count > 0 {
+            say(&render::diagnosis::without_errno(&silent))?;
+        }
         if dropped > 0 {
             say(&format!(
-                "{} more kinds of failures were not kept",
+                "{} more lines of other kinds of failures were not kept",
                 Grouped(dropped)
             ))?;
         }

@@ -208,13 +208,18 @@ fn pinning(command: &ProbeCommand, opened: &Opened, limit: Option<&Limit>) -> Op
     }?;
     let allowed = stated / PageSize::K4.bytes();
     let wanted = command.up_to;
+    let limits = command.facts.limits.quoted();
+    let limits = limits.map_or_else(String::new, |file| format!(" --limits {file}"));
+    let told = opened.device().name;
+    let name = command.device.as_ref().unwrap_or(&told);
     if wanted.is_some_and(|wanted| wanted <= allowed) {
         return None;
     }
     Some(format!(
-        "not probed: memlock {} allows {} entries of 4 KiB, each registration is pinned anew\n  way out    as root: sudo hugemr probe; or: ulimit -l unlimited; or: --up-to {allowed}",
+        "not probed: memlock {} allows {} entries of 4 KiB, each registration is pinned anew\n  way out    as root: sudo hugemr probe --device {}{limits}; or: ulimit -l unlimited; or: --up-to {allowed}",
         Bytes(stated),
-        Grouped(allowed)
+        Grouped(allowed),
+        crate::typed::quoted(name.as_ref())
     ))
 }
 

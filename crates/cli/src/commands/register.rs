@@ -431,7 +431,10 @@ impl Run<'_> {
                 exit: Exit::No,
                 ..Failure::system(cause)
             },
-            _ => render::failure(self.asked, self.plan, error),
+            _ => {
+                let limits_file = self.command.what.facts.limits.quoted();
+                render::failure(self.asked, self.plan, limits_file, error)
+            }
         };
         if let Cause::Register(cause) = &*error.cause {
             let limits = &self.command.what.facts.limits;

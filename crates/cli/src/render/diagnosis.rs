@@ -1,7 +1,10 @@
 //! A diagnosis: the summary, then causes in order, each with evidence, what would decide, and the fix.
 
-use hugemr_core::diagnose::{Diagnosis, Standing};
+use hugemr_core::diagnose::logs::WithoutErrno;
+use hugemr_core::diagnose::{Diagnosis, Ranked, Standing};
 use hugemr_core::size::{Bytes, Grouped};
+
+use super::words;
 
 /// The whole answer.
 pub(crate) fn long(diagnosis: &Diagnosis) -> String {
@@ -9,12 +12,7 @@ pub(crate) fn long(diagnosis: &Diagnosis) -> String {
     if diagnosis.cannot_tell() {
         lines.push("cannot tell: nothing that is known points to a cause".to_owned());
     }
-    if diagnosis.undecided() {
-        lines.push(format!(
-            "cannot tell which of {}: nothing but the error itself speaks for the first",
-            diagnosis.left()
-        ));
-    }
+    lines.extend(undecided(diagnosis));
     for (i, ranked) in diagnosis.causes.iter().enumerate() {
         let number = if ranked.standing == Standing::RuledOut {
             "x".to_owned()
@@ -54,23 +52,57 @@ pub(crate) fn long(diagnosis: &Diagnosis) -> String {
     lines.join("\n")
 }
 
-/// The summary and the first cause, for a failure.
+/// That several causes are left, and why none of them is the answer.
+fn undecided(diagnosis: &Diagnosis) -> Option<String> {
+    let why = if diagnosis.has_point() {
+        format!("equal evidence speaks for the first {}", diagnosis.equals())
+    } else {
+        "nothing but the error itself speaks for the first".to_owned()
+    };
+    let left = diagnosis.left();
+    diagnosis
+        .undecided()
+        .then(|| format!("cannot tell which of {left}: {why}"))
+}
+
+/// The failures of a log whose errno cannot be read, where others have one.
+pub(crate) fn without_errno(silent: &WithoutErrno) -> String {
+    let mut lines: Vec<String> = silent
+        .lines
+        .iter()
+        .map(|n| Grouped(*n).to_string())
+        .collect();
+    if silent.count > lines.len() as u64 {
+        lines.push("...".to_owned());
+    }
+    format!(
+        "{} more {} ({} {}): errno not readable; the same failure told again by an upper layer, or another one: run the program with LC_ALL=C",
+        Grouped(silent.count),
+        words::plural(silent.count, "failure", "failures"),
+        words::plural(silent.count, "line", "lines"),
+        lines.join(", ")
+    )
+}
+
+/// The summary and the first cause, for a failure. Where it is undecided, every cause that is left with what would decide,
+/// and no fix: it could be drastic, and of no use.
 pub(crate) fn short(diagnosis: &Diagnosis) -> String {
     let mut lines = vec![format!("diagnosis  {}", diagnosis.summary)];
-    if let Some(first) = diagnosis.first() {
-        lines.push(format!(
-            "{:9}  {}: {}",
-            first.standing,
-            first.cause.name(),
-            first.cause.meaning()
-        ));
-        lines.extend(
-            first
-                .evidence_for
-                .iter()
-                .map(|text| format!("{:9}  {text}", "for")),
-        );
-        lines.push(format!("{:9}  {}", "fix", first.fix));
+    let part = |head: &str, text: &str| format!("{head:9}  {text}");
+    let named = |ranked: &Ranked| {
+        let text = format!("{}: {}", ranked.cause.name(), ranked.cause.meaning());
+        part(&ranked.standing.to_string(), &text)
+    };
+    if let Some(text) = undecided(diagnosis) {
+        lines.push(part("undecided", &text));
+        for ranked in diagnosis.causes.iter().take(diagnosis.left()) {
+            lines.push(named(ranked));
+            lines.extend(ranked.decide.iter().map(|text| part("decide", text)));
+        }
+    } else if let Some(first) = diagnosis.first() {
+        lines.push(named(first));
+        lines.extend(first.evidence_for.iter().map(|text| part("for", text)));
+        lines.push(part("fix", &first.fix));
     }
     lines.join("\n")
 }

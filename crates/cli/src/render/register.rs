@@ -378,8 +378,13 @@ pub(crate) fn released(released: &Released) -> String {
     line
 }
 
-/// A registration that failed and was rolled back, with its diagnosis.
-pub(crate) fn failure(asked: &Asked, plan: &Plan, error: &BuildError) -> Failure {
+/// A registration that failed and was rolled back, with its diagnosis. The limits file is for commands, as a shell takes it.
+pub(crate) fn failure(
+    asked: &Asked,
+    plan: &Plan,
+    limits_file: Option<String>,
+    error: &BuildError,
+) -> Failure {
     let mut out = match &*error.cause {
         Cause::Register(failure) => {
             Failure::system(format_args!("on {}: {failure}", asked.device.name))
@@ -395,7 +400,8 @@ pub(crate) fn failure(asked: &Asked, plan: &Plan, error: &BuildError) -> Failure
             );
             out.more
                 .push(format!("planned: {}", words::mrs(&plan.segments)));
-            if let Some(evidence) = evidence(asked, plan, failure) {
+            if let Some(mut evidence) = evidence(asked, plan, failure) {
+                evidence.limits_file = limits_file;
                 let diagnosis = diagnose(&evidence);
                 let said = diagnosis::short(&diagnosis);
                 out.more.extend(said.lines().map(str::to_owned));

@@ -2,6 +2,7 @@
 
 mod common;
 mod contract;
+mod diagnose;
 mod estimate;
 mod files;
 mod json;

@@ -121,7 +121,11 @@ fn a_bound_a_deadline_and_others_give_an_interval_or_a_no() {
     run("probe --device sim:erdma --memlock 64MiB")
         .exits(1)
         .says("16,384 entries")
+        .says("sudo hugemr probe --device sim:erdma;")
         .says("--up-to 16384");
+    run("probe --device sim:erdma --memlock 64MiB --limits /no/such.toml")
+        .exits(1)
+        .says("sudo hugemr probe --device sim:erdma --limits /no/such.toml;");
     run("probe --device sim:erdma --memlock 64MiB --up-to 16384").exits(0);
     run("probe --device sim:erdma --deadline soon").exits(2);
     run("probe --device sim:erdma --up-to 0").exits(2);

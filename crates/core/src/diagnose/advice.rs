@@ -1,6 +1,7 @@
 //! What would decide a cause, and what mends it.
 
-use crate::quirk::Quirk;
+use crate::device::Family;
+use crate::quirk::{Quirk, SEGMENT_CAP};
 use crate::size::{Bytes, Grouped, PageSize};
 
 use super::Cause::{self, *};
@@ -17,7 +18,7 @@ pub(super) fn decide(cause: Cause, e: &Evidence) -> Option<String> {
     let dmesg = |what: &str| format!("dmesg | grep -iE '{what}'");
     let text = match cause {
         TableFull => smaps,
-        SmallPages => "hugemr plan SIZE --explain, and a kretprobe on ib_umem_find_best_pgsz".to_owned(),
+        SmallPages => format!("{} --explain, and a kretprobe on ib_umem_find_best_pgsz", plan(e)),
         LeakedMrs | MrCount => format!("rdma resource show mr dev {device}"),
         MaxMrSize => format!("ibv_devinfo -v -d {device} | grep max_mr_size"),
         LengthZero => format!("strace -f -e trace=ioctl,write -p {pid}"),
@@ -43,7 +44,7 @@ pub(super) fn decide(cause: Cause, e: &Evidence) -> Option<String> {
         ForkAlignment => format!("tr '\\0' '\\n' < /proc/{pid}/environ | grep RDMAV; {smaps}"),
         RdmaCgroup => "grep . /sys/fs/cgroup/rdma.max /sys/fs/cgroup/rdma.current (inside the container)".to_owned(),
         IommuPadding => "cat /sys/kernel/iommu_groups/*/type".to_owned(),
-        WrongLength => "hugemr plan SIZE --explain (shows the versions that are affected)".to_owned(),
+        WrongLength => format!("{} --explain (shows the versions that are affected)", plan(e)),
         MissingProvider => "ibv_devices; ls /etc/libibverbs.d".to_owned(),
         DeviceFile => "ls -l /dev/infiniband".to_owned(),
         RawIoPrivilege => "uname -r; ls /sys/module/erdma/parameters (none: the in-tree driver)".to_owned(),
@@ -55,7 +56,9 @@ pub(super) fn decide(cause: Cause, e: &Evidence) -> Option<String> {
         AccessFlags | IovaOffset | AddressOverflow | OdpUnsupported | UnsupportedOperation | TruncatedMr | MrInUse
         | StaleHandle | Interrupted => return None,
     };
-    Some(text)
+    // Of a simulated device nothing on this host tells, but a plan does.
+    let is_simulated = device.trim_start_matches('\'').starts_with("sim:");
+    (!is_simulated || text.starts_with("hugemr ")).then_some(text)
 }
 
 /// What mends it.
@@ -65,9 +68,7 @@ pub(super) fn fix(cause: Cause, e: &Evidence, numbers: Option<&Arithmetic>) -> S
         SmallPages if no_large_pages(e).is_some() => {
             return no_large_pages(e).unwrap_or_default();
         }
-        SmallPages => {
-            "MRs of less than 4 GiB on 2 MiB pages (hugemr plan cuts so), a kernel with the fix (6.15, 6.12.31, 6.1.141) or the eRDMA installer 1.5.2 or later; and no 4 KiB hole in the range"
-        }
+        SmallPages => return whole_pages(e),
         LeakedMrs => {
             "end the processes that hold MRs they no longer need, or let the processes share one registration"
         }
@@ -182,32 +183,89 @@ fn larger_pages(e: &Evidence, numbers: Option<&Arithmetic>) -> String {
             },
         );
     }
-    let fine = e.effective_page.is_none_or(|page| page > PageSize::K64);
-    if e.is_huge() == Some(true) && fine {
-        return "free other MRs of the device, or use 1 GiB pages where the driver sends whole lengths".to_owned();
+    let got = e.effective_page;
+    let lies_on = match e.backing {
+        Some(BackingPages::Of(page)) => Some(page),
+        Some(BackingPages::Huge) => Some(PageSize::M2),
+        None => got,
+    };
+    // Whether 2 MiB pages would be any larger: than those that the MR got, or else than those of the mapping.
+    let is_huge = lies_on.is_some_and(|page| page >= PageSize::M2);
+    if got.or(lies_on).is_some_and(|page| page >= PageSize::M2) {
+        let largest = got.or(lies_on).is_some_and(|page| page >= PageSize::G1);
+        let text = "free other MRs of the device";
+        return if largest || is_within(e, PageSize::M2) {
+            text.to_owned()
+        } else {
+            format!("{text}, or use 1 GiB pages where the driver sends whole lengths")
+        };
     }
     if let Some(fix) = no_large_pages(e) {
         return fix;
     }
-    if e.is_huge() == Some(true) {
+    if is_huge {
         return "the memory has huge pages, and the MR did not get them: see small_pages"
             .to_owned();
     }
+    let small = got.or(lies_on).unwrap_or(PageSize::K4);
+    let entries = |page| e.entries_at(page);
+    if let (Some(large), Some(small)) = (entries(PageSize::M2), entries(small))
+        && large >= small
+    {
+        return "free other MRs of the device: larger pages save no entries at this length"
+            .to_owned();
+    }
     let text = "map the memory on 2 MiB huge pages";
-    let device = device_flag(e);
-    numbers.map_or_else(
-        || format!("{text} (hugemr plan SIZE{device} --pages 2MiB)"),
-        |n| {
-            let (large, small) = (Grouped(n.entries_2m), Grouped(n.entries_4k));
-            let size = argument(n.length);
-            format!("{text}: {large} entries instead of {small} at 4 KiB (hugemr plan {size}{device} --pages 2MiB)")
-        },
+    let plan = format!("{} --pages 2MiB", plan(e));
+    match (numbers, entries(small)) {
+        (Some(n), Some(many)) => {
+            let (large, many) = (Grouped(n.entries_2m), Grouped(many));
+            format!("{text}: {large} entries instead of {many} at {small} ({plan})")
+        }
+        _ => format!("{text} ({plan})"),
+    }
+}
+
+/// Whether the length is known, and one page of that size holds it.
+fn is_within(e: &Evidence, page: PageSize) -> bool {
+    e.length.is_some_and(|length| length <= page.bytes())
+}
+
+/// What gives an MR the pages that its memory has. A shorter MR and a newer kernel avoid the defect at 4 GiB, which one that
+/// is no longer does not meet; the installer is one of eRDMA.
+fn whole_pages(e: &Evidence) -> String {
+    let hole = "no 4 KiB hole in the range";
+    if e.length.is_some_and(|length| length <= SEGMENT_CAP) {
+        return hole.to_owned();
+    }
+    let huge = match e.is_huge() {
+        Some(true) => "",
+        _ => " on 2 MiB pages",
+    };
+    let installer = match e.family {
+        Some(Family::Erdma) => " or the eRDMA installer 1.5.2 or later",
+        None => ", on eRDMA also the installer 1.5.2 or later",
+        Some(_) => "",
+    };
+    format!(
+        "MRs of less than 4 GiB{huge} (hugemr plan cuts so), or a kernel with the fix (6.15, 6.12.31, 6.1.141){installer}; and {hole}"
     )
 }
 
-/// The device as a flag: `plan` has no other way to know it where there is none or several.
-fn device_flag(e: &Evidence) -> String {
-    format!(" --device {}", e.device.as_deref().unwrap_or("DEVICE"))
+/// The length for a command, where it is known; a plan of nothing is none.
+fn size(e: &Evidence) -> String {
+    e.length
+        .filter(|length| *length > 0)
+        .map_or_else(|| "SIZE".to_owned(), argument)
+}
+
+/// A plan of the length on the device: `plan` has no other way to know the device where there is none or several, nor the
+/// limits that a file has.
+fn plan(e: &Evidence) -> String {
+    let device = e.device.as_deref().unwrap_or("DEVICE");
+    let limits = e.limits_file.as_ref();
+    let limits = limits.map_or_else(String::new, |file| format!(" --limits {file}"));
+    format!("hugemr plan {} --device {device}{limits}", size(e))
 }
 
 /// A size as a command takes it: `97GiB`, or plain bytes.
@@ -226,14 +284,13 @@ fn split(e: &Evidence) -> String {
     match (e.length, limit) {
         (Some(len), Some(limit)) if limit > 0 && len > limit => {
             format!(
-                "split it into {} MRs of at most {} (hugemr plan {}{})",
+                "split it into {} MRs of at most {} ({})",
                 len.div_ceil(limit),
                 Bytes(limit),
-                argument(len),
-                device_flag(e)
+                plan(e)
             )
         }
-        _ => "split it into MRs of at most max_mr_size (hugemr plan SIZE)".to_owned(),
+        _ => format!("split it into MRs of at most max_mr_size ({})", plan(e)),
     }
 }
 

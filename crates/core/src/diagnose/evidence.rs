@@ -125,6 +125,8 @@ pub struct Evidence {
     pub platform: Platform,
     /// The device's name, for commands.
     pub device: Option<String>,
+    /// The file of measured limits that was named, quoted for a shell, for commands.
+    pub limits_file: Option<String>,
     /// The process, for commands.
     pub pid: Option<u32>,
 
@@ -215,6 +217,9 @@ pub struct Evidence {
     pub said_no_shortage: Option<bool>,
     /// Whether the kernel log says that pinning itself failed (`ib_umem_get: failed to get user pages`).
     pub said_pin_failed: Option<bool>,
+    /// Whether a line of the kernel log near the failure says that the host or a memory cgroup ran out of memory
+    /// (`Out of memory: Killed process`).
+    pub said_out_of_memory: Option<bool>,
     /// Whether a line shortly before the failure says that memory of a GPU is about to be registered. It need not be
     /// about the same range.
     pub said_gpu_nearby: Option<bool>,

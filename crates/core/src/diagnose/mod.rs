@@ -95,6 +95,10 @@ pub struct Diagnosis {
     pub arithmetic: Option<Arithmetic>,
     /// What is not known and would help, each once.
     pub unknown: Vec<&'static str>,
+    /// How many causes at the top have the same evidence.
+    equals: usize,
+    /// Whether something besides the errno speaks for the first cause.
+    has_point: bool,
 }
 
 impl Diagnosis {
@@ -112,15 +116,24 @@ impl Diagnosis {
         self.first().is_none()
     }
 
-    /// Whether several causes are left and the errno alone speaks for the first of them: which it is cannot be told.
+    /// Whether several causes are left, and which it is cannot be told: the errno alone speaks for the first of them, or
+    /// nothing but evidence that speaks as much for others.
     #[must_use]
     pub fn undecided(&self) -> bool {
-        let left = |ranked: &&Ranked| ranked.standing != Standing::RuledOut;
-        let several = self.causes.iter().filter(left).count() > 1;
-        several
-            && self.first().is_some_and(|first| {
-                first.standing == Standing::Possible && first.evidence_for.len() <= 1
-            })
+        let is_open = |first: &Ranked| first.standing == Standing::Possible;
+        self.left() > 1 && self.first().is_some_and(is_open) && (!self.has_point || self.equals > 1)
+    }
+
+    /// How many causes at the top have equal evidence, those that only explain others left out; 0 where none is left.
+    #[must_use]
+    pub const fn equals(&self) -> usize {
+        self.equals
+    }
+
+    /// Whether something besides the errno speaks for the first cause.
+    #[must_use]
+    pub const fn has_point(&self) -> bool {
+        self.has_point
     }
 
     /// How many causes are left.
@@ -137,10 +150,16 @@ impl Diagnosis {
     }
 }
 
-/// One line: the summary, and the first cause with its fix.
+/// One line: the summary, and the first cause with its fix; or the names of those that are left, where it is undecided.
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.summary)?;
+        if self.undecided() {
+            let left = self.causes.iter().take(self.left());
+            let names: Vec<&str> = left.map(|ranked| ranked.cause.name()).collect();
+            let (count, names) = (names.len(), names.join(", "));
+            return write!(f, "; cannot tell which of {count}: {names}");
+        }
         self.first().map_or(Ok(()), |r| {
             write!(f, "; {}: {} ({})", r.standing, r.cause.meaning(), r.fix)
         })
@@ -171,6 +190,7 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
     }
     // The sort is stable: equals stay in the order of the table.
     weighed.sort_by_key(|(_, scale)| (scale.standing(), std::cmp::Reverse(scale.score())));
+    put_behind(&mut weighed);
     if weigh::kernel_has_no_large_pages(evidence) {
         // The full table is what came of it; larger pages, which mend a full table, mend nothing here.
         let behind = |(cause, scale): &(Cause, Scale)| {
@@ -193,7 +213,16 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
         unknown.push("the provider of libfabric");
     }
     let arithmetic = arithmetic(evidence);
+    let top = weighed
+        .first()
+        .map(|(_, scale)| (scale.standing(), scale.score()))
+        .filter(|(standing, _)| *standing != Standing::RuledOut);
+    let is_equal = |(cause, scale): &&(Cause, Scale)| {
+        cause.behind().is_empty() && Some((scale.standing(), scale.score())) == top
+    };
     Diagnosis {
+        equals: weighed.iter().filter(is_equal).count(),
+        has_point: weighed.first().is_some_and(|(_, scale)| scale.has_point()),
         operation: op,
         errno: evidence.errno,
         family: evidence.family,
@@ -228,6 +257,27 @@ fn drop_orphans(weighed: &mut [(Cause, Scale)]) {
                 "it would be behind {}, which is ruled out",
                 names.join(" or ")
             ));
+        }
+    }
+}
+
+/// A cause that only explains others comes after the first of them, unless it is likely: by itself it is no cause.
+fn put_behind(weighed: &mut [(Cause, Scale)]) {
+    let explains = |cause: Cause| !cause.behind().is_empty();
+    let mut at = 0;
+    while let Some(from) = (at..weighed.len()).find(|at| explains(weighed[*at].0)) {
+        at = from + 1;
+        let (cause, scale) = &weighed[from];
+        if scale.standing() != Standing::Possible {
+            continue;
+        }
+        let is_parent = |(other, scale): &(Cause, Scale)| {
+            cause.behind().contains(other) && scale.standing() != Standing::RuledOut
+        };
+        let first = weighed.iter().position(is_parent);
+        if let Some(to) = first.filter(|to| *to > from) {
+            weighed[from..=to].rotate_left(1);
+            at = from;
         }
     }
 }

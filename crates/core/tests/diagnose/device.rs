@@ -373,3 +373,182 @@ fn evidence_of_a_failed_verb() {
     assert_eq!(evidence.hugetlb_cgroup_limit, Some(7));
     assert_eq!(evidence.memlock, exact(0));
 }
+
+/// Evidence that speaks as much for another cause decides nothing.
+#[test]
+fn equal_evidence_decides_nothing() {
+    let mr = |driver| Evidence {
+        length: Some(GIB),
+        effective_page: Some(PageSize::M2),
+        platform: platform("6.8", driver),
+        entries_budget: exact(33_554_431),
+        entries_used: Some((0, Some(0))),
+        ..erdma(Errno::EIO)
+    };
+    let diagnosis = diagnose(&mr(vendor(1, 5, 1)));
+    assert!(diagnosis.undecided(), "{diagnosis:#?}");
+    assert_eq!((diagnosis.left(), diagnosis.equals()), (3, 3));
+    assert!(!diagnosis.to_string().contains("reload the driver"));
+    // Evidence for each of two.
+    let full = Evidence {
+        others_hold_mrs: Some(true),
+        mrs_live: None,
+        said_device_refused: Some(true),
+        entries_used: None,
+        length: None,
+        ..mr(vendor(1, 5, 1))
+    };
+    assert!(!diagnose(&full).undecided(), "more speaks for the table");
+    let refused = Evidence {
+        others_hold_mrs: None,
+        effective_page: None,
+        ..full
+    };
+    let diagnosis = diagnose(&refused);
+    assert!(
+        diagnosis.has_point() && diagnosis.equals() > 1,
+        "{diagnosis:#?}"
+    );
+    assert!(diagnosis.undecided());
+    // The in-tree driver has another errno for silence: the refusal is what is left.
+    assert!(!diagnose(&mr(Driver::InTree)).undecided());
+}
+
+/// A table whose size is known is what the need is held against, and no report of another one.
+#[test]
+fn a_known_budget_is_what_counts() {
+    let mr = |budget: Option<Limit>| Evidence {
+        length: Some(64 * GIB),
+        effective_page: Some(PageSize::K4),
+        entries_budget: budget,
+        ..erdma(Errno::EIO)
+    };
+    let table = |budget| {
+        let diagnosis = diagnose(&mr(budget));
+        diagnosis.of(Cause::TableFull).unwrap().clone()
+    };
+    let said = |list: &[String], text: &str| list.iter().any(|line| line.contains(text));
+    let large = table(exact(100_000_000_000));
+    assert_eq!(large.standing, Possible, "use by others is not known");
+    assert!(
+        said(&large.against, "0.017 % of 100,000,000,000"),
+        "{large:#?}"
+    );
+    assert!(!said(&large.evidence_for, "24,903,680"), "{large:#?}");
+    let half = table(exact(33_554_431));
+    assert_eq!(half.standing, Possible);
+    assert!(
+        said(&half.evidence_for, "50.0 % of 33,554,431"),
+        "{half:#?}"
+    );
+    let tiny = table(exact(u64::MAX));
+    assert!(said(&tiny.against, "less than 0.001 %"), "{tiny:#?}");
+    // By the pages of the mapping, where those of the MR are not known.
+    let mapping = diagnose(&Evidence {
+        effective_page: None,
+        backing: Some(BackingPages::Of(PageSize::K4)),
+        ..mr(exact(33_554_431))
+    });
+    let mapping = mapping.of(Cause::TableFull).unwrap();
+    assert!(said(&mapping.evidence_for, "50.0 %"), "{mapping:#?}");
+    assert_eq!(table(None).standing, Likely);
+    assert_eq!(table(assumed(100_000_000_000)).standing, Likely);
+}
+
+/// No fix asks for what is there already, and none speaks of another family's software.
+#[test]
+fn fixes_fit_what_is_known() {
+    let fix = |evidence: &Evidence, cause| {
+        let diagnosis = diagnose(evidence);
+        diagnosis.of(cause).unwrap().fix.clone()
+    };
+    let mr = |length, page| Evidence {
+        length: Some(length),
+        effective_page: page,
+        ..erdma(Errno::EIO)
+    };
+    let table = |length, page| fix(&mr(length, page), Cause::TableFull);
+    let huge = table(64 * GIB, Some(PageSize::M2));
+    assert!(
+        huge.contains("free other MRs") && huge.contains("1 GiB pages"),
+        "{huge}"
+    );
+    let large = diagnose(&mr(64 * GIB, Some(PageSize::M2)));
+    let small_pages = large.of(Cause::SmallPages).unwrap();
+    assert_eq!(small_pages.against, ["the MR got 2 MiB pages"]);
+    for text in [
+        table(64 * GIB, Some(PageSize::G1)),
+        table(MIB, Some(PageSize::M2)),
+    ] {
+        assert_eq!(text, "free other MRs of the device");
+    }
+    for length in [0, 4096] {
+        let text = table(length, None);
+        assert!(text.contains("save no entries"), "{text}");
+        assert!(!text.contains("hugemr plan"), "{text}");
+    }
+    let text = table(64 * GIB, Some(PageSize::K64));
+    assert!(text.contains("1,048,576 at 64 KiB"), "{text}");
+    for family in Family::ALL {
+        let evidence = Evidence {
+            length: Some(64 * GIB),
+            ..Evidence::of_errno(family.dialect().over_budget, family)
+        };
+        let text = fix(&evidence, Cause::SmallPages);
+        assert_eq!(text.contains("eRDMA"), family == Family::Erdma, "{text}");
+        let diagnosis = diagnose(&evidence);
+        let place = |cause| diagnosis.causes.iter().position(|one| one.cause == cause);
+        assert!(
+            place(Cause::SmallPages) > place(Cause::TableFull),
+            "{diagnosis:#?}"
+        );
+        // An MR that does not meet the defect at 4 GiB is not to be made shorter.
+        let text = fix(
+            &Evidence {
+                length: Some(GIB),
+                ..evidence
+            },
+            Cause::SmallPages,
+        );
+        assert!(!text.contains("less than 4 GiB"), "{text}");
+    }
+}
+
+/// Every command of hugemr has the device and the limits file that are known.
+#[test]
+fn commands_have_the_device_and_the_limits() {
+    for (errno, length, page) in [
+        (Some(Errno::EIO), 64 * GIB, Some(PageSize::K4)),
+        (Some(Errno::EIO), 64 * GIB, None),
+        (Some(Errno::EINVAL), 65 * GIB, None),
+        (Some(Errno::EINVAL), GIB, None),
+        (None, 64 * GIB, None),
+    ] {
+        let evidence = Evidence {
+            errno,
+            length: Some(length),
+            effective_page: page,
+            max_mr_size: assumed(64 * GIB),
+            device: Some("erdma_7".to_owned()),
+            limits_file: Some("/x/y.toml".to_owned()),
+            ..erdma(Errno::EIO)
+        };
+        let diagnosis = diagnose(&evidence);
+        let texts = diagnosis
+            .causes
+            .iter()
+            .flat_map(|one| [Some(&one.fix), one.decide.as_ref()]);
+        let mut found = 0;
+        for text in texts
+            .flatten()
+            .filter(|text| text.contains("hugemr plan ") && !text.contains("hugemr plan cuts"))
+        {
+            found += 1;
+            assert!(
+                text.contains("GiB --device erdma_7 --limits /x/y.toml"),
+                "{text}"
+            );
+        }
+        assert!(found > 0, "{diagnosis:#?}");
+    }
+}

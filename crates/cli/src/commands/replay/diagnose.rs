@@ -86,7 +86,7 @@ struct Fields {
     family: Option<&'static str>,
     message: String,
     cannot_tell: bool,
-    /// Several causes, and nothing but the errno speaks for the first.
+    /// Several causes, and nothing but the errno, or equal evidence, speaks for the first.
     undecided: bool,
     entries: Option<u64>,
     entries_4k: Option<u64>,

@@ -62,7 +62,8 @@ pub fn scan(line: &str) -> Option<Finding> {
 /// Whether a line has any of the words without which it tells nothing. Most lines of most logs have none, and are done
 /// with here: a foreign log of a gigabyte is read for nothing.
 fn may_tell(line: &str) -> bool {
-    const WORDS: [&str; 23] = [
+    const WORDS: [&str; 24] = [
+        "oom-kill",
         "regist",
         "reg_",
         "mr_reg",
@@ -182,6 +183,9 @@ fn kernel(line: &str) -> Option<Finding> {
         f.is_failure = true;
     } else if has("cmdq") && (has("timeout") || has("timed out")) {
         e.said_command_timeout = Some(true);
+    } else if has("out of memory: kill") || has("invoked oom-killer") || has("oom-kill:") {
+        // mm/oom_kill.c; of a memory cgroup "Memory cgroup out of memory: Killed process".
+        e.said_out_of_memory = Some(true);
     } else {
         return None;
     }
@@ -260,8 +264,8 @@ fn registration(line: &str) -> Option<Finding> {
         "registering memory",
     ];
     const FAILS: [&str; 6] = ["fail", "unable", "error", "could not", "couldn't", "cannot"];
-    let registers = REGISTERS.iter().any(|word| line.contains(word));
-    if !registers || !FAILS.iter().any(|word| line.contains(word)) {
+    let from = REGISTERS.iter().filter_map(|word| line.find(word)).min()?;
+    if !FAILS.iter().any(|word| line.contains(word)) || text::succeeded(line, from, &FAILS) {
         return None;
     }
     let teller = teller(line);

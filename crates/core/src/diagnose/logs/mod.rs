@@ -10,6 +10,8 @@ mod text;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 pub use line::{Finding, LONGEST_LINE, Teller, scan};
 
 use super::{Evidence, MemoryKind, Operation};
@@ -19,9 +21,12 @@ use crate::host::Driver;
 
 /// Kinds of failures that one log may hold; more are counted, not kept.
 pub const MOST_FAILURES: usize = 64;
+/// Numbers of lines that are kept for the failures without an errno; more are counted, not kept.
+pub const MOST_LINES: usize = 8;
 /// Ranges that are remembered for joining lengths to addresses.
 const MOST_RANGES: usize = 4096;
-/// A fact on a line of its own counts for a failure that comes so many lines later at most.
+/// A fact on a line of its own counts for a failure that comes so many lines later at most; that memory ran out, also for one
+/// so many lines before.
 const NEARBY: u64 = 8;
 
 /// A failure that a log reports, with what the log tells about it.
@@ -29,12 +34,24 @@ const NEARBY: u64 = 8;
 pub struct Failure {
     /// Number of the line that tells most of it, from 1: the first one, or that of the longest range.
     pub line: u64,
+    /// Number of the last line that reports the kind.
+    last: u64,
     /// Lines that report the same kind: operation, errno and family.
     pub count: u64,
     /// Who wrote it.
     pub teller: Teller,
     /// For [`diagnose`](super::diagnose).
     pub evidence: Evidence,
+}
+
+/// Failures that [`Log::failures`] leaves out, because others of the same operation have an errno and these have none that
+/// can be read: an upper layer tells one of those again, or another call failed with a text that is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WithoutErrno {
+    /// Lines that report them.
+    pub count: u64,
+    /// Numbers of the first [`MOST_LINES`] of these lines, from 1, ascending.
+    pub lines: Vec<u64>,
 }
 
 impl Failure {
@@ -47,8 +64,10 @@ impl Failure {
     /// whole: lengths and addresses of different lines are not mixed. What the kernel says holds for the kind.
     fn absorb(&mut self, other: Self) {
         self.count += other.count;
+        self.last = self.last.max(other.last);
         let (e, o) = (&mut self.evidence, &other.evidence);
         let pin_failed = e.said_pin_failed.or(o.said_pin_failed);
+        let out_of_memory = e.said_out_of_memory.or(o.said_out_of_memory);
         let gpu_nearby = e.said_gpu_nearby.or(o.said_gpu_nearby);
         // A line of the kernel, or of a program that calls verbs itself, says that it is an errno of ibv_reg_mr.
         let of_libfabric = e.errno_of_libfabric.and(o.errno_of_libfabric);
@@ -58,6 +77,7 @@ impl Failure {
             self.evidence = other.evidence;
         }
         self.evidence.said_pin_failed = pin_failed;
+        self.evidence.said_out_of_memory = out_of_memory;
         self.evidence.said_gpu_nearby = gpu_nearby;
         self.evidence.errno_of_libfabric = of_libfabric;
     }
@@ -68,8 +88,12 @@ impl Failure {
 pub struct Log {
     lines: u64,
     understood: u64,
+    /// Of those that are understood, lines that report no failure.
+    facts: u64,
     dropped: u64,
     failures: Vec<Failure>,
+    /// First lines that report a failure without an errno, by operation.
+    silent: Vec<(Option<Operation>, Vec<u64>)>,
     /// Address, length and kind of memory, of lines that tell an address and one of the others.
     ranges: Vec<(u64, Option<u64>, Option<MemoryKind>)>,
     /// Named families, and whose lines alone they hold for.
@@ -77,6 +101,8 @@ pub struct Log {
     context: Evidence,
     /// What the last lines tell of the next registration, and where.
     nearby: Nearby,
+    /// The last line that says that memory ran out.
+    out_of_memory: Option<u64>,
     /// What the kernel log says of the device's refusals, each once.
     refusals: Vec<Refusal>,
     /// A failure that may go on in the next line: where it began, its text, what it tells so far.
@@ -110,6 +136,7 @@ impl Log {
         self.close();
         let Some(found) = found else { return };
         self.understood += 1;
+        self.facts += u64::from(!found.is_failure);
         if found.is_failure && found.evidence.errno.is_none() {
             self.open = Some((self.lines, line.to_owned(), found));
         } else {
@@ -144,6 +171,7 @@ impl Log {
 
     fn take(&mut self, at: u64, mut found: Finding) {
         self.join_nearby(at, &mut found);
+        self.join_out_of_memory(at, &mut found);
         let e = &found.evidence;
         if let Some(addr) = e.addr
             && (e.length.is_some() || e.memory.is_some())
@@ -202,49 +230,111 @@ impl Log {
         }
     }
 
+    /// The kernel kills for want of memory before or after the call fails that wants it. A failure says by its errno whether
+    /// memory was what it lacked.
+    fn join_out_of_memory(&mut self, at: u64, found: &mut Finding) {
+        let is_near = |one: u64, other: u64| one.abs_diff(other) <= NEARBY;
+        if found.evidence.said_out_of_memory == Some(true) {
+            self.out_of_memory = Some(at);
+            for failure in self.failures.iter_mut().filter(|f| is_near(f.last, at)) {
+                failure.evidence.said_out_of_memory = Some(true);
+            }
+        } else if found.is_failure && self.out_of_memory.is_some_and(|line| is_near(line, at)) {
+            found.evidence.said_out_of_memory = Some(true);
+        }
+    }
+
     fn failed(&mut self, at: u64, found: Finding) {
+        let silent = found.evidence.errno.is_none();
         let failure = Failure {
             line: at,
+            last: at,
             count: 1,
             teller: found.teller,
             evidence: found.evidence,
         };
+        let operation = failure.evidence.operation;
         if let Some(same) = self.failures.iter_mut().find(|f| f.is_like(&failure)) {
             same.absorb(failure);
         } else if self.failures.len() < MOST_FAILURES {
             self.failures.push(failure);
         } else {
             self.dropped += 1;
+            return;
+        }
+        if silent {
+            let known = self.silent.iter_mut().find(|(op, _)| *op == operation);
+            match known {
+                Some((_, lines)) if lines.len() < MOST_LINES => lines.push(at),
+                Some(_) => {}
+                None => self.silent.push((operation, vec![at])),
+            }
         }
     }
 
     /// Lines read, lines that told something, failures that were not kept.
     #[must_use]
-    pub const fn counts(&self) -> (u64, u64, u64) {
-        (self.lines, self.understood, self.dropped)
+    pub fn counts(&self) -> (u64, u64, u64) {
+        let log = self.closed();
+        (log.lines, log.understood, log.dropped)
+    }
+
+    /// Lines that told something, and no failure. With the counts of [`failures`](Self::failures), those
+    /// [`without_errno`](Self::without_errno), and those that were not kept they are all that told something.
+    #[must_use]
+    pub const fn facts(&self) -> u64 {
+        self.facts
+    }
+
+    /// Failures that [`failures`](Self::failures) leaves out.
+    #[must_use]
+    pub fn without_errno(&self) -> WithoutErrno {
+        let log = self.closed();
+        let told = log.told();
+        let left_out = |f: &&Failure| is_left_out(f, &told);
+        let mut lines: Vec<u64> = log
+            .silent
+            .iter()
+            .filter(|(operation, _)| told.contains(operation))
+            .flat_map(|(_, lines)| lines.iter().copied())
+            .collect();
+        lines.sort_unstable();
+        lines.truncate(MOST_LINES);
+        WithoutErrno {
+            count: log.failures.iter().filter(left_out).map(|f| f.count).sum(),
+            lines,
+        }
+    }
+
+    /// The log as it is if no more lines come.
+    fn closed(&self) -> Cow<'_, Self> {
+        if self.open.is_none() {
+            return Cow::Borrowed(self);
+        }
+        let mut log = self.clone();
+        log.close();
+        Cow::Owned(log)
+    }
+
+    /// Operations of which a failure has its errno.
+    fn told(&self) -> Vec<Option<Operation>> {
+        let with_errno = self.failures.iter().filter(|f| f.evidence.errno.is_some());
+        with_errno.map(|f| f.evidence.operation).collect()
     }
 
     /// The failures, those with an errno first, else in order of appearance. Each has what the rest of the log adds:
     /// facts of the host, the family where the log names one only, the length of the range that starts at its address.
     ///
-    /// Failures without an errno are left out where others of the same operation have one: they are the same failure,
-    /// told again by an upper layer.
+    /// Failures without an errno are left out where others of the same operation have one: mostly they are the same
+    /// failure, told again by an upper layer. [`without_errno`](Self::without_errno) has them.
     #[must_use]
     pub fn failures(&self) -> Vec<Failure> {
-        if self.open.is_some() {
-            let mut closed = self.clone();
-            closed.close();
-            return closed.failures();
-        }
-        let mut list: Vec<Failure> = self.failures.clone();
-        let told: Vec<_> = list
-            .iter()
-            .filter(|f| f.evidence.errno.is_some())
-            .map(|f| f.evidence.operation)
-            .collect();
-        list.retain(|f| f.evidence.errno.is_some() || !told.contains(&f.evidence.operation));
+        let log = self.closed();
+        let told = log.told();
+        let mut list: Vec<Failure> = log.failures.clone();
+        list.retain(|f| !is_left_out(f, &told));
         for failure in &mut list {
-            self.complete(failure.teller, &mut failure.evidence);
+            log.complete(failure.teller, &mut failure.evidence);
         }
         // With the family that the whole log names, the kernel's line and the program's can be of one kind.
         let mut list = list
@@ -290,6 +380,11 @@ impl Log {
             }
         }
     }
+}
+
+/// Whether a failure has no errno, and others of its operation have one.
+fn is_left_out(failure: &Failure, told: &[Option<Operation>]) -> bool {
+    failure.evidence.errno.is_none() && told.contains(&failure.evidence.operation)
 }
 
 /// Facts that hold for the whole log.

@@ -617,3 +617,101 @@ fn host_memory_of_ucx_may_be_a_file() {
         (Some(MemoryKind::NotGpu), Some(MemoryKind::Gpu), None)
     );
 }
+
+/// A failure is in one of the lists, or counted: also where the errno is told in a language that is not known.
+#[test]
+fn failures_without_a_readable_errno_are_not_lost() {
+    let log = read(
+        "ibv_reg_mr failed: Erreur inconnue\nibv_reg_mr failed: Input/output error\nibv_reg_mr failed: Zu viele",
+    );
+    let failures = log.failures();
+    assert_eq!(failures.len(), 1);
+    assert_eq!((failures[0].line, failures[0].count), (2, 1));
+    let without = WithoutErrno {
+        count: 2,
+        lines: vec![1, 3],
+    };
+    assert_eq!(log.without_errno(), without);
+    // Those of another operation, and all of them where none has an errno, are in the list itself.
+    let log = read("ibv_reg_mr failed: Zu viele\nibv_dereg_mr failed: Input/output error");
+    assert_eq!(log.failures().len(), 2);
+    assert_eq!(log.without_errno(), WithoutErrno::default());
+    // The lines are bounded, the count is not.
+    let mut many = Log::default();
+    many.read("ibv_reg_mr failed: Input/output error");
+    for _ in 0..1000 {
+        many.read("ibv_reg_mr failed: Zu viele");
+    }
+    let without = many.without_errno();
+    assert_eq!((without.count, without.lines.len()), (1000, MOST_LINES));
+}
+
+proptest! {
+    /// Each line that tells something is counted once.
+    #[test]
+    fn the_counts_add_up(lines in prop::collection::vec(prop::sample::select(vec![
+        "ibv_reg_mr failed: Zu viele",
+        "ibv_reg_mr failed: Input/output error",
+        "ibv_reg_mr failed: Bad address",
+        "mlx5_0: ibv_reg_mr failed: Zu viele",
+        "  length 4096, errno 12",
+        "ibv_dereg_mr failed: Zu viele",
+        "RDMA device: erdma_0, LID: 1",
+        "Couldn't load driver 'erdma'",
+        "nothing",
+    ]), 0..20)) {
+        let log = read(&lines.join("\n"));
+        let (_, understood, dropped) = log.counts();
+        let kept: u64 = log.failures().iter().map(|f| f.count).sum();
+        prop_assert_eq!(understood, log.facts() + kept + log.without_errno().count + dropped);
+    }
+}
+
+#[test]
+fn a_success_is_no_failure_of_the_registration() {
+    for line in [
+        "ibv_reg_mr succeeded; later the socket had: Input/output error",
+        "register memory 0x7f0000000000 ok, then connect failed: Input/output error",
+        "ibv_reg_mr was successful, unable to connect: Bad address",
+    ] {
+        assert_eq!(scan(line), None, "{line}");
+    }
+    for line in [
+        "ibv_reg_mr did not succeed: Input/output error",
+        "ibv_reg_mr was not successful: Input/output error",
+        "ibv_reg_mr unsuccessful: Input/output error",
+        "register memory: success=0 Input/output error",
+        "failed to register memory (it was a success before): Input/output error",
+        "ibv_reg_mr on broker:ok_1 failed: Input/output error",
+    ] {
+        let found = scan(line).unwrap_or_else(|| panic!("{line}"));
+        assert_eq!(found.evidence.errno, Some(Errno::EIO), "{line}");
+    }
+}
+
+#[test]
+fn a_process_killed_for_memory_speaks_for_the_host() {
+    let fails = "ibv_reg_mr failed: Cannot allocate memory";
+    for kill in [
+        "kernel: Out of memory: Killed process 123 (python3) total-vm:1kB",
+        "kernel: Memory cgroup out of memory: Killed process 123 (python3)",
+        "kernel: python3 invoked oom-killer: gfp_mask=0x1",
+        "kernel: oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null)",
+    ] {
+        for log in [format!("{kill}\n{fails}"), format!("{fails}\n{kill}")] {
+            let (failure, diagnosis) = first(&log, Some(Family::Erdma));
+            assert_eq!(failure.evidence.said_out_of_memory, Some(true), "{log}");
+            let first = diagnosis.first().expect("a cause");
+            assert_eq!(first.cause, Cause::HostMemory, "{diagnosis:#?}");
+            assert!(!diagnosis.undecided());
+        }
+        let far = "x\n".repeat(20);
+        for log in [
+            format!("{kill}\n{far}{fails}"),
+            format!("{fails}\n{far}{kill}"),
+        ] {
+            let (failure, _) = first(&log, Some(Family::Erdma));
+            assert_eq!(failure.evidence.said_out_of_memory, None, "{log}");
+        }
+    }
+}

@@ -55,6 +55,28 @@ pub(super) fn first_address(line: &str) -> Option<u64> {
     })
 }
 
+/// Whether a line says that the call at `from` succeeded, before any of `fails` stands: what failed then is something else.
+pub(super) fn succeeded(line: &str, from: usize, fails: &[&str]) -> bool {
+    const WORDS: [&str; 5] = ["succeeded", "succeeds", "successful", "success", "ok"];
+    let first = fails.iter().filter_map(|word| line.find(word)).min();
+    WORDS.iter().any(|word| {
+        line[from..].match_indices(word).any(|(at, _)| {
+            let at = from + at;
+            let end = at + word.len();
+            let before = line[..at].trim_end_matches(' ');
+            let is_negated = ["not", "no", "never", "without", "n't"]
+                .iter()
+                .any(|no| before.ends_with(no));
+            // `success=0` is a field with a value of its own.
+            let is_field = line[end..].trim_start_matches(' ').starts_with(['=', ':']);
+            let is_word = !is_inside_a_word(line, at)
+                && (*word == "successful"
+                    || !line[end..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_'));
+            is_word && !is_negated && !is_field && first.is_none_or(|first| at < first)
+        })
+    })
+}
+
 /// An address and a length in brackets, `(0x7f73b1200000,2147483648)`.
 pub(super) fn pair(line: &str) -> Option<(u64, u64)> {
     let (start, rest) = behind(line, "(0x")?.split_once(',')?;
@@ -86,11 +108,18 @@ static TEXTS: LazyLock<Vec<(String, Errno)>> = LazyLock::new(|| {
 });
 
 fn by_text(line: &str) -> Option<Errno> {
-    // The text that stands last is the cause; what comes before may quote it. It ends a clause: `bad address book` is none.
+    // The text that stands last is the cause; what comes before may quote it. It ends a clause, or where and when follows:
+    // `bad address book` is none, `bad address at foo.c:12` is one.
+    const FOLLOWS: [&str; 10] = [
+        "after", "at", "during", "for", "from", "in", "on", "when", "while", "with",
+    ];
     let ends_a_clause = |end: usize| {
-        !line[end..]
-            .trim_start_matches(' ')
-            .starts_with(|c: char| c.is_alphabetic())
+        let rest = line[end..].trim_start_matches(' ');
+        let word = rest
+            .find(|c: char| !c.is_alphanumeric())
+            .map_or(rest, |end| &rest[..end]);
+        !rest.starts_with(char::is_alphabetic)
+            || rest.len() < line.len() - end && FOLLOWS.contains(&word)
     };
     TEXTS
         .iter()
@@ -121,7 +150,7 @@ fn by_number(line: &str) -> Option<Errno> {
         line.match_indices(key)
             .filter(|(at, _)| !is_inside_a_word(line, *at))
             .map(|(at, key)| &line[at + key.len()..])
-            .filter(|rest| !(key.starts_with("err") && is_after_a_level(rest)))
+            .filter(|rest| !(matches!(*key, "err" | "error") && is_after_a_level(rest)))
             .find_map(small)
     });
     // `Some text [34]` or `(-12)` at the end.
@@ -240,6 +269,12 @@ mod tests {
             ("registering memory: unknown error 12", Some(12)),
             ("register memory failed with error 12, again", Some(12)),
             ("register memory failed with error -12 on mlx5_0", Some(12)),
+            ("ibv_reg_mr failed: errno 5 input/output error foo", Some(5)),
+            ("ibv_reg_mr failed: error code 12 in the driver", Some(12)),
+            ("ibv_reg_mr failed: input/output error at foo.c:12", Some(5)),
+            ("ibv_reg_mr failed: bad address for mr 3", Some(14)),
+            ("ibv_reg_mr failed: bad address book", None),
+            ("ibv_reg_mr failed: bad addresses", None),
             ("failed 12 times", None),
             ("error 12ms later", None),
         ] {

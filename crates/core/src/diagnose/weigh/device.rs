@@ -2,7 +2,7 @@
 
 use crate::device::{Family, LOWEST_FIELD_REPORT};
 use crate::errno::Errno;
-use crate::fact::Fit;
+use crate::fact::{Fit, Limit};
 use crate::host::Driver;
 use crate::quirk::{CONTIGUOUS_ENTRIES, ONE_LEVEL_ENTRIES, Presence, Quirk, SEGMENT_CAP};
 use crate::size::{Bytes, GIB, Grouped, PageSize};
@@ -53,12 +53,66 @@ pub(super) fn table_full(case: &Case<'_>, s: &mut Scale) {
             });
         }
     }
-    small_page_share(case, need, s);
+    match e.entries_budget.as_ref().filter(|budget| bounds(budget)) {
+        Some(budget) => budget_share(case, budget, s),
+        None => small_page_share(case, need, s),
+    }
     if e.others_hold_mrs == Some(true) {
         s.points("other processes hold MRs of this device");
     }
     if e.said_out_of_mr_size == Some(false) && e.may_be_erdma() && e.may_be_vendor() {
         s.points("no \"Out of mr size\" in the kernel log: not the length");
+    }
+}
+
+/// Whether the budget says how large the table is, and is no guess: then no other number counts.
+fn bounds(budget: &Limit) -> bool {
+    is_solid(budget) && !budget.is_unlimited() && budget.at_most().is_some()
+}
+
+/// What share of a table of known size the MR takes, where use by others decides.
+fn budget_share(case: &Case<'_>, budget: &Limit, s: &mut Scale) {
+    let e = case.e;
+    let backing = || match e.backing {
+        Some(BackingPages::Of(page)) => e.entries_at(page),
+        _ => None,
+    };
+    let used = e.entries_used.unwrap_or((0, None));
+    let (Some(need), Some(whole)) = (e.need().or_else(backing), budget.at_most()) else {
+        return;
+    };
+    if budget.less(used).fit(need) != Fit::Undecided {
+        return;
+    }
+    let least = if budget.known().is_some() {
+        ""
+    } else {
+        "at least "
+    };
+    let text = format!(
+        "{} entries are {least}{} % of {}, {} ({})",
+        Grouped(need),
+        percent(need, whole),
+        most(budget.certain(), budget.at_most()),
+        budget.source,
+        used_text(used)
+    );
+    // A tenth: several such MRs are common.
+    if need >= whole / 10 {
+        s.points(text);
+    } else {
+        s.weakens(text);
+    }
+}
+
+/// `67.3`, or three decimals below 1.
+fn percent(part: u64, whole: u64) -> String {
+    let whole = u128::from(whole.max(1));
+    let scaled = (u128::from(part) * 100_000 + whole / 2) / whole;
+    match scaled {
+        0 => "less than 0.001".to_owned(),
+        1..1000 => format!("0.{scaled:03}"),
+        _ => format!("{}.{}", scaled / 1000, scaled % 1000 / 100),
     }
 }
 
@@ -86,11 +140,10 @@ fn small_page_share(case: &Case<'_>, need: Option<u64>, s: &mut Scale) {
     let large = need >= LOWEST_FIELD_REPORT / 100 && page <= PageSize::K64;
     match (large, device_spoke) {
         (true, true) => {
-            let thousandths = u128::from(need) * 1000 / u128::from(LOWEST_FIELD_REPORT);
-            let (whole, tenth) = (thousandths / 10, thousandths % 10);
+            let share = percent(need, LOWEST_FIELD_REPORT);
             let lowest = Grouped(LOWEST_FIELD_REPORT);
             s.proves(format!(
-                "{text}, {whole}.{tenth} % of the smallest full table reported ({lowest})"
+                "{text}, {share} % of the smallest full table reported ({lowest})"
             ));
         }
         (true, false) => s.points(text),
@@ -129,6 +182,10 @@ pub(super) fn small_pages(case: &Case<'_>, s: &mut Scale) {
                     "GPU memory can have 64 KiB pages, the MR got {page}"
                 ));
             }
+            return;
+        }
+        (_, Some(page)) if page >= PageSize::M2 => {
+            s.weakens(format!("the MR got {page} pages"));
             return;
         }
         (_, None) => s.lacks("the page size of the MR"),

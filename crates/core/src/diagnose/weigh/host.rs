@@ -218,6 +218,11 @@ pub(super) fn kernel_table_memory(case: &Case<'_>, s: &mut Scale) {
 
 pub(super) fn host_memory(case: &Case<'_>, s: &mut Scale) {
     let e = case.e;
+    if e.said_out_of_memory == Some(true) {
+        s.points(
+            "the kernel log says near it that memory ran out, and that a process was killed for it",
+        );
+    }
     if e.is_huge() == Some(true) {
         return s.weakens("huge pages come from their pool, not from free memory");
     }

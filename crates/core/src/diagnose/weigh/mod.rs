@@ -28,6 +28,7 @@ pub(super) struct Scale {
     pub(super) lacks: Vec<&'static str>,
     proofs: u32,
     points: i32,
+    has_point: bool,
     excluded: bool,
 }
 
@@ -35,13 +36,20 @@ impl Scale {
     /// Known to be so, and enough to fail.
     fn proves(&mut self, text: impl Into<String>) {
         self.evidence_for.push(text.into());
+        self.has_point = true;
         self.proofs += 1;
     }
 
     /// Fits, without being enough.
     fn points(&mut self, text: impl Into<String>) {
         self.evidence_for.push(text.into());
+        self.has_point = true;
         self.points += 1;
+    }
+
+    /// Says why it can be, and speaks no more for it than for others.
+    fn allows(&mut self, text: impl Into<String>) {
+        self.evidence_for.push(text.into());
     }
 
     /// Does not fit well.
@@ -74,6 +82,11 @@ impl Scale {
         } else {
             Standing::Possible
         }
+    }
+
+    /// Whether anything that is known points to it.
+    pub(super) const fn has_point(&self) -> bool {
+        self.has_point
     }
 
     /// For ranking within a standing: larger first.

@@ -1,0 +1,125 @@
+//! `diagnose`, and the diagnosis of a registration that failed.
+
+use crate::common::{ARTICLE, run, run_with};
+
+/// A device of the vendor's driver whose first registration fails with EIO.
+fn failing() -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("failing.toml");
+    let text = "base = \"ecs.r8a.32xlarge\"\nname = \"failing\"\n[[fault]]\ncall = \"reg_mr\"\nfirst = 1\nerrno = \"EIO\"\n";
+    std::fs::write(&path, text).expect("a file");
+    let device = format!("sim:{}", path.display());
+    (dir, device)
+}
+
+/// What has no errno that can be read is named with its lines, and counted.
+#[test]
+fn no_failure_of_a_log_is_lost() {
+    let log = b"ibv_reg_mr failed: Erreur inconnue\nibv_reg_mr failed: Input/output error\nibv_reg_mr failed: Zu viele\n";
+    let text = run_with("diagnose -", log).exits(0).out;
+    assert!(
+        text.contains("2 more failures (lines 1, 3): errno not readable"),
+        "{text}"
+    );
+    assert!(text.contains("LC_ALL=C"), "{text}");
+    let document = run_with("diagnose - --json", log).exits(0).json();
+    let number = |name: &str| document[name].as_u64().expect("a number");
+    let without = &document["without_errno"];
+    assert_eq!(without["lines"], serde_json::json!([1, 3]));
+    let list = document["failures"].as_array().expect("a list");
+    let counts: u64 = list.iter().filter_map(|one| one["count"].as_u64()).sum();
+    let silent = without["count"].as_u64().expect("a number");
+    assert_eq!(
+        number("understood"),
+        number("facts") + counts + silent + number("dropped")
+    );
+}
+
+/// Where several causes have the same evidence, all of them are named, and no fix of one.
+#[test]
+fn equal_causes_of_a_failed_registration_are_all_named() {
+    let (_dir, device) = failing();
+    let line = format!("register 1GiB --device {device} --driver 1.5.1");
+    let ran = run(&line).exits(3);
+    for name in [
+        "cannot tell which of",
+        "device_refusal",
+        "command_timeout",
+        "command_queue_dead",
+    ] {
+        assert!(ran.err.contains(name), "{name}: {}", ran.err);
+    }
+    assert!(!ran.err.contains("reload the driver"), "{}", ran.err);
+    // Nothing on this host tells of a simulated device.
+    for text in ["dmesg", "/sys/class", "rdma resource"] {
+        assert!(!ran.err.contains(text), "{text}: {}", ran.err);
+    }
+    let document = run(&format!("{line} --json")).exits(3).json();
+    assert_eq!(document["diagnosis"]["undecided"], true, "{document}");
+}
+
+/// An errno as the kernel prints it, negative, is the same errno.
+#[test]
+fn a_negative_errno_is_the_errno() {
+    let want = run("diagnose --errno 5").exits(0).out;
+    for line in [
+        "diagnose --errno -5",
+        "diagnose --errno=-5",
+        "diagnose --errno=-EIO",
+    ] {
+        assert_eq!(run(line).exits(0).out, want, "{line}");
+    }
+    for line in [
+        "diagnose --errno=--5",
+        "diagnose --errno -0",
+        "diagnose --errno --json",
+    ] {
+        run(line).exits(2);
+    }
+}
+
+/// Without anything to explain, both ways to say it are named.
+#[test]
+fn nothing_to_diagnose_names_both_ways() {
+    let ran = run("diagnose").exits(2);
+    assert!(
+        ran.err.contains("--errno") && ran.err.contains("LOG"),
+        "{}",
+        ran.err
+    );
+}
+
+/// The commands that a diagnosis names have the limits file that was named.
+#[test]
+fn commands_of_a_diagnosis_have_the_limits_file() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("limits.toml");
+    let limits = format!("--limits {}", file.display());
+    let text = run(&format!(
+        "diagnose --errno EIO --length 64GiB {limits} --device erdma_7"
+    ))
+    .exits(0)
+    .out;
+    let want = format!("hugemr plan 64GiB --device erdma_7 {limits} --pages 2MiB");
+    assert!(text.contains(&want), "{text}");
+    let ran = run(&format!(
+        "register 896GiB --device {ARTICLE} --pages 4KiB --force {limits}"
+    ))
+    .exits(3);
+    let want = format!("hugemr plan 64GiB --device {ARTICLE} {limits} --pages 2MiB");
+    assert!(ran.err.contains(&want), "{}", ran.err);
+}
+
+/// A budget that is stated is what the need is held against.
+#[test]
+fn a_stated_budget_is_what_counts() {
+    let line = "diagnose --errno 5 --length 64GiB --page 4KiB --budget";
+    let text = run(&format!("{line} 100000000000")).exits(0).out;
+    assert!(
+        text.contains("0.017 % of 100,000,000,000, --budget"),
+        "{text}"
+    );
+    assert!(!text.contains("24,903,680"), "{text}");
+    let text = run(&format!("{line} 33554431")).exits(0).out;
+    assert!(text.contains("50.0 % of 33,554,431"), "{text}");
+}
