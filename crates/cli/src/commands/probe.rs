@@ -29,6 +29,8 @@ pub(crate) struct Report {
     pub(crate) found: Found,
     /// The length that the device got for the longest MR.
     pub(crate) sent: Option<u64>,
+    /// As `--up-to` allows.
+    pub(crate) up_to: Option<u64>,
     pub(crate) no_large: Option<String>,
     /// The defect by which wrong lengths are sent, as the versions tell it.
     pub(crate) wire_length: QuirkState,
@@ -107,6 +109,7 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
         identity: opened.identity(),
         found,
         sent,
+        up_to: command.up_to,
         no_large,
         wire_length: Quirk::WireLength.on(&host.platform, family),
         others,

@@ -31,15 +31,26 @@ pub(crate) fn text(report: &Report) -> String {
             ),
         ),
     });
+    let over = |entries: u64| {
+        let most = report.up_to.unwrap_or_default();
+        format!(
+            "not tried: it would take up to {} entries, more than --up-to {most}",
+            Grouped(entries)
+        )
+    };
     let (longest, large) = match &report.no_large {
         Some(why) => (format!("not tried: {why}"), "not tried".to_owned()),
         None => (
-            found
-                .longest
-                .map_or_else(|| "not tried".to_owned(), longest),
-            found
-                .large_pages
-                .map_or_else(|| "not tried: needs a full table".to_owned(), large_pages),
+            match (found.longest, found.longest_over) {
+                (Some(tried), _) => longest(tried),
+                (None, Some(entries)) => over(entries),
+                (None, None) => "not tried".to_owned(),
+            },
+            match (found.large_pages, found.large_pages_over) {
+                (Some(tried), _) => large_pages(tried),
+                (None, Some(entries)) => over(entries),
+                (None, None) => "not tried: needs a full table".to_owned(),
+            },
         ),
     };
     rows.push(row("longest MR", &longest, ""));
@@ -145,6 +156,7 @@ fn lengths(report: &Report) -> String {
         (Some(sent), Some(longest)) => {
             format!("WRONG: {} arrived as {}", Bytes(longest.len), Bytes(sent))
         }
+        _ if report.left.is_some() => "not tried: no MR of that length was registered".to_owned(),
         _ if !report.wire_length.counts() => format!(
             "whole ({}, inferred: a device tells no length)",
             report.wire_length.why

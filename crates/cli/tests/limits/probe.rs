@@ -157,3 +157,34 @@ fn usage_needs_a_kernel_with_rdma() {
     assert!([0, 3].contains(&ran.code), "{}", ran.err);
     assert_eq!(run("usage --device no_such_device").code, 3);
 }
+
+#[test]
+fn the_look_for_the_longest_mr_keeps_to_the_bound_and_says_so() {
+    let line = "probe --device sim:ecs.r8a.32xlarge --up-to 1";
+    let ran = run(line)
+        .exits(0)
+        .says("not tried: it would take up to 16,777,216 entries, more than --up-to 1");
+    assert!(!ran.out.contains("arrived whole"), "{}", ran.out);
+    let json = run(&format!("{line} --json")).exits(0).json();
+    assert_eq!(json["over_up_to"]["longest_mr"], 16_777_216);
+    assert!(json["longest_mr"].is_null());
+}
+
+#[test]
+fn a_length_that_was_not_registered_did_not_arrive() {
+    let folder = tempfile::tempdir().unwrap();
+    for entries in [1, 100] {
+        let name = device(
+            &folder,
+            "ecs.r8a.32xlarge",
+            &format!("[actual]\nentries = {entries}\n"),
+        );
+        let ran = run(&format!("probe --device {name}"))
+            .exits(0)
+            .says("64 GiB refused")
+            .says("no MR of that length was registered");
+        assert!(!ran.out.contains("arrived whole"), "{}", ran.out);
+        let json = run(&format!("probe --device {name} --json")).json();
+        assert!(json["longest_mr"]["sent"].is_null(), "{json}");
+    }
+}
