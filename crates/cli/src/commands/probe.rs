@@ -69,6 +69,9 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
         Some(size) => size.bytes,
         None => device::probe::usual_mr(&opened),
     };
+    if !command.dry_run {
+        limits::check(&command.facts.limits, &opened.identity().device)?;
+    }
     let watch = Watch::start()?;
     if !command.json {
         remark(&format!(
@@ -145,7 +148,10 @@ fn finish(command: &ProbeCommand, report: &Report) -> Ended {
             Some(Err(_)) => {}
             None if command.dry_run => say("not saved (--dry-run)")?,
             None if nothing => {}
-            None => say("not saved: a simulated device (with --limits FILE it is)")?,
+            None => say(&format!(
+                "not saved: {}",
+                limits::no_place(&report.identity.device)
+            ))?,
         }
     }
     if let Some(Err(why)) = &saved {
@@ -156,7 +162,7 @@ fn finish(command: &ProbeCommand, report: &Report) -> Ended {
         });
     }
     Ok(match found.end {
-        End::Nothing(_) | End::Failed(_) => Exit::System,
+        End::Nothing(_) | End::Failed(_) | End::Stopped(Stop::Cancelled) => Exit::System,
         _ if found.left > 0 => Exit::System,
         _ => Exit::Yes,
     })
