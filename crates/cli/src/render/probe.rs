@@ -64,7 +64,7 @@ pub(crate) fn text(report: &Report) -> String {
             range((report.others.entries.0, report.others.entries.1))
         ));
     }
-    if found.entries.1.is_none() && found.end == End::Full {
+    if found.entries.1.is_none() && found.end == End::Full && found.left == 0 {
         lines.push(
             "no upper end: what others hold cannot be seen (rdma resource show mr)".to_owned(),
         );
@@ -101,6 +101,16 @@ fn head(report: &Report) -> String {
 }
 
 fn why(found: &Found) -> String {
+    if found.left > 0 && found.entries.1.is_none() && matches!(found.end, End::Full | End::Unsteady)
+    {
+        let errno = found
+            .left_errno
+            .map_or_else(String::new, |errno| format!(" ({errno})"));
+        return format!(
+            "{} deregistrations failed{errno}: those MRs stay registered until the process ends",
+            Grouped(found.left)
+        );
+    }
     match found.end {
         End::Full if found.exact().is_some() => "measured: one more was refused, the same without it was not".to_owned(),
         End::Full => "measured beside others".to_owned(),
@@ -165,5 +175,44 @@ fn lengths(report: &Report) -> String {
             "32 bits of it may be sent for MRs of 4 GiB and more ({}, inferred); prove: hugemr register --verify",
             report.wire_length.why
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use hugemr_core::backend::NoMemory;
+    use hugemr_core::errno::Errno;
+    use hugemr_core::probe::{Options, probe};
+    use hugemr_core::size::PageSize;
+
+    use super::*;
+
+    /// The reason for an open interval is what was seen, and no guess.
+    #[test]
+    fn failed_deregistrations_are_the_reason_that_is_said() {
+        let device = hugemr_sim::open("sim:erdma", &hugemr_sim::Overrides::default());
+        let small = Arc::new(NoMemory {
+            base: 1 << 44,
+            len: 1 << 20,
+            page: PageSize::K4,
+        });
+        let options = Options {
+            up_to: Some(1),
+            ..Options::default()
+        };
+        let none: Option<&Arc<NoMemory>> = None;
+        let mut found = probe(&Arc::new(device.unwrap()), &small, none, &options);
+        found.left = 3;
+        found.left_errno = Some(Errno::EIO);
+        for end in [End::Full, End::Unsteady] {
+            found.end = end;
+            let said = why(&found);
+            assert!(said.starts_with("3 deregistrations failed (EIO"), "{said}");
+            assert!(said.contains("until the process ends"), "{said}");
+        }
+        found.left = 0;
+        assert!(why(&found).contains("others come and go"));
     }
 }

@@ -1,6 +1,6 @@
 //! What a probe finds on simulated devices, and who uses it afterwards.
 
-use crate::common::run;
+use crate::common::{hugemr, run};
 
 /// A simulated device in a file, with more lines.
 fn device(folder: &tempfile::TempDir, base: &str, more: &str) -> String {
@@ -187,4 +187,27 @@ fn a_length_that_was_not_registered_did_not_arrive() {
         let json = run(&format!("probe --device {name} --json")).json();
         assert!(json["longest_mr"]["sent"].is_null(), "{json}");
     }
+}
+
+#[test]
+fn a_probe_that_a_signal_stops_has_not_succeeded() {
+    let folder = tempfile::tempdir().unwrap();
+    let slow = device(&folder, "erdma", "[delay]\nreg_us = 200000\n");
+    let child = hugemr(&format!(
+        "probe --device {slow} --json --deadline 60s --mr 1MiB"
+    ))
+    .stdout(std::process::Stdio::piped())
+    .spawn()
+    .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let sent = std::process::Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+    let ran: crate::common::Ran = child.wait_with_output().unwrap().into();
+    let json = ran.exits(3).json();
+    assert_eq!(
+        (&json["end"], &json["left"]),
+        (&"cancelled".into(), &0.into())
+    );
 }
