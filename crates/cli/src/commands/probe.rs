@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use hugemr_core::device::Used;
 use hugemr_core::fact::Limit;
-use hugemr_core::limits::{Confidence, Identity, Seen};
+use hugemr_core::limits::{Confidence, Identity, Learned, Seen};
 use hugemr_core::probe::{End, Found, Options, Stop};
 use hugemr_core::quirk::{Quirk, QuirkState};
 use hugemr_core::size::{Bytes, Grouped, PageSize};
@@ -31,6 +31,8 @@ pub(crate) struct Report {
     pub(crate) sent: Option<u64>,
     /// As `--up-to` allows.
     pub(crate) up_to: Option<u64>,
+    /// Whether longer MRs than those that filled the table are possible.
+    pub(crate) longer: bool,
     pub(crate) no_large: Option<String>,
     /// The defect by which wrong lengths are sent, as the versions tell it.
     pub(crate) wire_length: QuirkState,
@@ -71,6 +73,14 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
     };
     if !command.dry_run {
         limits::check(&command.facts.limits, &opened.identity().device)?;
+    }
+    let longest = told.max_mr_size.at_most();
+    if let Some(longest) = longest.filter(|longest| mr > *longest) {
+        remark(&format!(
+            "note: --mr {} is longer than an MR of {name} may be: {} is taken",
+            Bytes(mr),
+            Bytes(longest)
+        ));
     }
     let watch = Watch::start()?;
     if !command.json {
@@ -113,6 +123,7 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
         found,
         sent,
         up_to: command.up_to,
+        longer: longest.is_none_or(|longest| mr < longest),
         no_large,
         wire_length: Quirk::WireLength.on(&host.platform, family),
         others,
@@ -140,11 +151,23 @@ fn finish(command: &ProbeCommand, report: &Report) -> Ended {
     } else {
         say(&render::text(report))?;
         match &saved {
-            Some(Ok(Saved { path, record, .. })) => say(&format!(
-                "saved in {}: {} table entries",
-                path.display(),
-                limits::range(record.seen.entries)
-            ))?,
+            Some(Ok(Saved {
+                path,
+                record,
+                learned,
+            })) => {
+                if let Learned::Replaced(old) = learned {
+                    say(&format!(
+                        "this contradicts the {} table entries that were known before: they are replaced",
+                        limits::range(*old)
+                    ))?;
+                }
+                say(&format!(
+                    "saved in {}: {} table entries",
+                    path.display(),
+                    limits::range(record.seen.entries)
+                ))?;
+            }
             Some(Err(_)) => {}
             None if command.dry_run => say("not saved (--dry-run)")?,
             None if nothing => {}

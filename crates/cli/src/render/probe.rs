@@ -12,7 +12,7 @@ use crate::limits::range;
 pub(crate) fn text(report: &Report) -> String {
     let found = &report.found;
     let mut rows = vec![
-        row("table", &range(found.entries), &why(found)),
+        row("table", &range(found.entries), &why(found, report.longer)),
         row("one MR", &per_mr(found.per_mr), "entries"),
     ];
     rows.push(match found.max_mr {
@@ -100,7 +100,7 @@ fn head(report: &Report) -> String {
     }
 }
 
-fn why(found: &Found) -> String {
+fn why(found: &Found, longer: bool) -> String {
     if found.left > 0 && found.entries.1.is_none() && matches!(found.end, End::Full | End::Unsteady)
     {
         let errno = found
@@ -117,6 +117,7 @@ fn why(found: &Found) -> String {
         End::UpTo => "as many as --up-to allows".to_owned(),
         End::Stopped(Stop::Deadline) => "the time was up (--deadline)".to_owned(),
         End::Stopped(Stop::Cancelled) => "stopped by a signal".to_owned(),
+        End::MrCount(n) if !longer => format!("no MR was left after {}, and no longer one is possible", Grouped(n)),
         End::MrCount(n) => format!("no MR was left after {}: longer ones with --mr SIZE", Grouped(n)),
         End::Nothing(_) => "nothing fits".to_owned(),
         End::Failed(errno) => format!("ended by {errno}, which says nothing about the table"),
@@ -208,11 +209,11 @@ mod tests {
         found.left_errno = Some(Errno::EIO);
         for end in [End::Full, End::Unsteady] {
             found.end = end;
-            let said = why(&found);
+            let said = why(&found, true);
             assert!(said.starts_with("3 deregistrations failed (EIO"), "{said}");
             assert!(said.contains("until the process ends"), "{said}");
         }
         found.left = 0;
-        assert!(why(&found).contains("others come and go"));
+        assert!(why(&found, true).contains("others come and go"));
     }
 }

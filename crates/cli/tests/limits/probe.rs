@@ -211,3 +211,41 @@ fn a_probe_that_a_signal_stops_has_not_succeeded() {
         (&"cancelled".into(), &0.into())
     );
 }
+
+#[test]
+fn a_probe_that_contradicts_an_earlier_one_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = folder.path().join("limits.toml");
+    for (entries, contradicts) in [(1_000_000, false), (1_000_000, false), (2_000_000, true)] {
+        let name = device(
+            &folder,
+            "erdma",
+            &format!("[actual]\nentries = {entries}\n"),
+        );
+        let ran = run(&format!(
+            "probe --device {name} --limits {}",
+            limits.display()
+        ))
+        .exits(0);
+        let said = ran.out.contains("contradicts the 1,000,000 table entries");
+        assert_eq!(said, contradicts, "{}", ran.out);
+    }
+}
+
+#[test]
+fn longer_mrs_are_spoken_of_only_where_they_are_possible() {
+    let folder = tempfile::tempdir().unwrap();
+    let few = device(
+        &folder,
+        "erdma",
+        "[limits]\nmax_mr = 3\nmax_mr_size = \"1GiB\"\n",
+    );
+    let ran = run(&format!("probe --device {few} --mr 1MiB"))
+        .exits(0)
+        .says("longer ones with --mr SIZE");
+    assert!(!ran.err.contains("is taken"), "{}", ran.err);
+    let ran = run(&format!("probe --device {few} --mr 2GiB"))
+        .exits(0)
+        .says("no longer one is possible");
+    assert!(ran.err.contains("1 GiB is taken"), "{}", ran.err);
+}
