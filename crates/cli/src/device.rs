@@ -104,17 +104,27 @@ fn overrides(facts: &FactArgs) -> Overrides {
     }
 }
 
-/// Opens a device and tells what is known of the host it is on.
-pub(crate) fn open(name: Option<&str>, facts: &FactArgs) -> Result<(Opened, Host), Failure> {
-    match name {
-        Some("") => Err(Failure::usage("--device: the name is empty").with(CHOOSE)),
-        Some(name) if name.contains('/') && !name.starts_with("sim:") => Err(Failure::usage(
-            format_args!("--device {name}: a device of this host has no / in its name"),
-        )
+/// Refuses what can be the name of no device.
+pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
+    if name.is_empty() {
+        return Err(Failure::usage("--device: the name is empty").with(CHOOSE));
+    }
+    if name.contains('/') && !name.starts_with("sim:") {
+        return Err(Failure::usage(format_args!(
+            "--device {name}: a device of this host has no / in its name"
+        ))
         .with(format!(
             "a file with a simulated device: --device {}",
             crate::typed::quoted(format!("sim:{name}").as_ref())
-        ))),
+        )));
+    }
+    Ok(())
+}
+
+/// Opens a device and tells what is known of the host it is on.
+pub(crate) fn open(name: Option<&str>, facts: &FactArgs) -> Result<(Opened, Host), Failure> {
+    name.map_or(Ok(()), check_name)?;
+    match name {
         Some(name) if name.starts_with("sim:") => {
             let device = hugemr_sim::open(name, &overrides(facts)).map_err(|error| {
                 let mut failure = Failure::usage(&error);

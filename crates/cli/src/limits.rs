@@ -15,6 +15,7 @@ use crate::args::LimitsArgs;
 use crate::commands::remark;
 use crate::device;
 use crate::exit::Failure;
+use crate::typed::quoted;
 
 /// The file for all users of the host.
 const SYSTEM: &str = "/var/lib/hugemr/limits.toml";
@@ -25,6 +26,15 @@ pub(crate) fn place(args: &LimitsArgs, name: &str) -> Option<PathBuf> {
         Some(path) => Some(path.clone()),
         None if name.starts_with("sim:") => None,
         None => own(),
+    }
+}
+
+/// Why there is no file for a device.
+pub(crate) fn no_place(name: &str) -> &'static str {
+    if name.starts_with("sim:") {
+        "a simulated device (with --limits FILE it is)"
+    } else {
+        "no place for the file, as neither XDG_STATE_HOME nor HOME is an absolute path (name one: --limits FILE)"
     }
 }
 
@@ -56,10 +66,7 @@ pub(crate) fn known(args: &LimitsArgs, now: &Identity) -> Option<Record> {
             Err(error) => {
                 remark(&format!("limits not used: {}", chain(&error)));
                 if matches!(error, LimitsError::NotUnderstood { .. }) {
-                    remark(&format!(
-                        "  way out    move it away: mv {0} {0}.bad",
-                        path.display()
-                    ));
+                    remark(&format!("  way out    {}", away(&path)));
                 }
                 None
             }
@@ -135,17 +142,42 @@ impl NotSaved {
                 path.display()
             ))
             .with("if that is wrong, delete its block there, or probe: hugemr probe"),
-            Self::File(error) => {
-                let failure = Failure::system(format_args!("not saved: {}", chain(error)));
-                match error {
-                    LimitsError::NotUnderstood { path, .. } => failure.with(format!(
-                        "way out    move it away: mv {0} {0}.bad",
-                        path.display()
-                    )),
-                    _ => failure.with("way out    another file: --limits FILE"),
-                }
-            }
+            Self::File(error) => refused("not saved", error),
         }
+    }
+}
+
+/// The way out of a file that is not understood, for a shell.
+fn away(path: &Path) -> String {
+    let mut bad = path.as_os_str().to_owned();
+    bad.push(".bad");
+    format!(
+        "move it away: mv {} {}",
+        quoted(path.as_os_str()),
+        quoted(&bad)
+    )
+}
+
+/// The limits file cannot be written: something else was named, or the system refused.
+fn refused(what: &str, error: &LimitsError) -> Failure {
+    let text = format!("{what}: {}", chain(error));
+    match error {
+        LimitsError::NotRegular { .. } => {
+            Failure::usage(text).with("way out    another file: --limits FILE")
+        }
+        LimitsError::NotUnderstood { path, .. } => {
+            Failure::system(text).with(format!("way out    {}", away(path)))
+        }
+        _ => Failure::system(text).with("way out    another file: --limits FILE"),
+    }
+}
+
+/// Refuses what could not be saved in the end, before anything is tried.
+pub(crate) fn check(args: &LimitsArgs, name: &str) -> Result<(), Failure> {
+    match place(args, name) {
+        Some(path) => limits::check(&path)
+            .map_err(|error| refused("not probed, as it could not be saved", &error)),
+        None => Ok(()),
     }
 }
 
@@ -183,4 +215,19 @@ fn chain(error: &dyn std::error::Error) -> String {
         text = format!("{text}: {cause}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_for_no_file_is_that_of_the_device() {
+        assert!(no_place("sim:erdma").contains("simulated"));
+        let real = no_place("erdma_0");
+        assert!(
+            real.contains("HOME") && !real.contains("simulated"),
+            "{real}"
+        );
+    }
 }

@@ -35,6 +35,10 @@ struct Table {
     faults: Vec<(u64, u64, Errno)>,
     /// After so many calls others hold this much.
     allocations: Vec<(u64, u64)>,
+    /// The most entries that were ever held, by small pages.
+    most: Mutex<u64>,
+    /// Deregistrations fail with this.
+    stuck: Option<Errno>,
     state: Mutex<(u64, BTreeMap<u64, u64>, u64)>,
 }
 
@@ -51,6 +55,8 @@ impl Table {
             others: Mutex::new(0),
             faults: Vec::new(),
             allocations: Vec::new(),
+            most: Mutex::default(),
+            stuck: None,
             state: Mutex::default(),
         }
     }
@@ -112,6 +118,8 @@ impl RegBackend for Table {
             return fail(dialect.over_budget);
         }
         state.1.insert(call, need);
+        let mut most = self.most.lock().unwrap();
+        *most = (*most).max(held + need);
         let key = u32::try_from(call).unwrap();
         Ok(RegisteredMr {
             handle: MrHandle(call),
@@ -121,6 +129,12 @@ impl RegBackend for Table {
     }
 
     fn dereg_mr(&self, mr: MrHandle) -> Result<(), VerbError> {
+        if let Some(errno) = self.stuck {
+            return Err(VerbError {
+                verb: Verb::DeregMr,
+                errno,
+            });
+        }
         self.state.lock().unwrap().1.remove(&mr.0);
         Ok(())
     }
@@ -336,6 +350,61 @@ fn family() -> impl Strategy<Value = Family> {
         Family::Efa,
         Family::Mlx4,
     ])
+}
+
+/// Whatever is looked for, and whatever is stuck: no more entries than allowed are held at any time.
+#[test]
+fn a_bound_is_kept_by_every_registration() {
+    for up_to in [
+        1,
+        2,
+        511,
+        600,
+        9_999,
+        99_999,
+        100_000,
+        100_512,
+        101_000,
+        1 << 20,
+        1 << 21,
+    ] {
+        for (used, stuck, count) in [
+            (true, None, None),
+            (false, None, Some(700)),
+            (true, Some(Errno::EIO), Some(700)),
+        ] {
+            let mut table = Table {
+                large: used,
+                stuck,
+                ..Table::new(Family::Erdma, 100_000)
+            };
+            table.device.max_mr_size = Limit::exact(4 * GIB, Source::new(Kind::Documented, "test"));
+            let table = Arc::new(table);
+            let options = Options {
+                up_to: Some(up_to),
+                count,
+                ..Options::default()
+            };
+            let found = probe(&table, &small(4096), Some(&large(8 * GIB)), &options);
+            let most = *table.most.lock().unwrap();
+            assert!(most <= up_to, "{most} > {up_to}: {found:?}");
+            assert_eq!(found.left_errno, stuck);
+            if stuck.is_some() {
+                continue;
+            }
+            assert_eq!(found.longest.is_none(), found.longest_over.is_some());
+            if up_to < 4096 {
+                assert_eq!(found.longest_over, Some(1 << 20));
+            }
+            if up_to >= 100_512 {
+                assert_eq!(
+                    found.large_pages.map(|large| large.used),
+                    Some(used),
+                    "{up_to}"
+                );
+            }
+        }
+    }
 }
 
 proptest! {

@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,14 @@ pub enum LimitsError {
         path: PathBuf,
         /// Where and why.
         why: String,
+    },
+    /// It is something that can be no limits file: a folder, a device, a pipe.
+    #[error("{} is not a regular file: it is {kind}", .path.display())]
+    NotRegular {
+        /// Which one.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
     },
     /// Another process has had the lock for too long.
     #[error("{} is locked by another process", .path.display())]
@@ -311,6 +320,7 @@ pub fn read(path: &Path) -> Result<Limits, LimitsError> {
         path: path.to_owned(),
         why,
     };
+    regular(path)?;
     let text = match hugemr_input::text(path, LARGEST) {
         Ok(text) => text,
         Err(error) if error.is_not_found() => return Ok(Limits::default()),
@@ -321,9 +331,81 @@ pub fn read(path: &Path) -> Result<Limits, LimitsError> {
                 source,
             });
         }
+        Err(InputError::NotRegular(kind)) => {
+            return Err(LimitsError::NotRegular {
+                path: path.to_owned(),
+                kind,
+            });
+        }
         Err(other) => return Err(not_understood(other.to_string())),
     };
     Limits::parse(&text).map_err(not_understood)
+}
+
+/// Refuses what is there and no regular file, the null device too: it would take a limits file and give none back.
+fn regular(path: &Path) -> Result<(), LimitsError> {
+    let Ok(metadata) = fs::metadata(path) else {
+        // Not there yet; or what reading says of it.
+        return Ok(());
+    };
+    let kind = metadata.file_type();
+    let kind = if kind.is_file() {
+        return Ok(());
+    } else if kind.is_dir() {
+        "a folder"
+    } else if kind.is_fifo() {
+        "a pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    };
+    Err(LimitsError::NotRegular {
+        path: path.to_owned(),
+        kind,
+    })
+}
+
+/// Where the file itself is: behind symbolic links, and where the last one points if that is not there yet.
+fn target(path: &Path) -> io::Result<PathBuf> {
+    // As many as the kernel follows (path_resolution(7)).
+    const LINKS: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        match fs::read_link(&path) {
+            Ok(next) => path = path.parent().unwrap_or(Path::new("")).join(next),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidInput | io::ErrorKind::NotFound
+                ) =>
+            {
+                return Ok(path);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
+}
+
+/// Whether [`update`] could write the file: what is there is a limits file, and its folder takes another one. Nothing of
+/// the file is changed.
+///
+/// # Errors
+/// See [`LimitsError`].
+pub fn check(path: &Path) -> Result<(), LimitsError> {
+    update(path, |_| ())?;
+    let failed = |source| LimitsError::File {
+        path: path.to_owned(),
+        doing: "written",
+        source,
+    };
+    let new = beside(&target(path).map_err(failed)?, "new");
+    let made = File::create(&new).map_err(failed);
+    if made.is_ok() {
+        let _gone = fs::remove_file(&new);
+    }
+    made.map(|_| ())
 }
 
 /// Changes a file under its lock: reads it, lets `change` change what it says, and puts the new one in its place.
@@ -339,6 +421,9 @@ pub fn update<T>(path: &Path, change: impl FnOnce(&mut Limits) -> T) -> Result<T
             source,
         }
     };
+    regular(path)?;
+    let path = target(path).map_err(failed("written"))?;
+    let path = path.as_path();
     if let Some(folder) = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
@@ -355,6 +440,19 @@ pub fn update<T>(path: &Path, change: impl FnOnce(&mut Limits) -> T) -> Result<T
     let new = beside(path, "new");
     let put = || {
         let mut file = File::create(&new)?;
+        // The new file belongs to whom the old one belonged to, with the same rights.
+        if let Ok(old) = fs::metadata(path) {
+            let now = file.metadata()?;
+            if (old.uid(), old.gid()) != (now.uid(), now.gid()) {
+                let (user, group) = (Some(old.uid()), Some(old.gid()));
+                match std::os::unix::fs::fchown(&file, user, group) {
+                    // Of another user, in a folder that both may write: only root can give a file away.
+                    Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                    other => other?,
+                }
+            }
+            file.set_permissions(old.permissions())?;
+        }
         file.write_all(limits.text().as_bytes())?;
         // On the disk before it takes the old one's place: after a crash there is one or the other.
         file.sync_all()?;

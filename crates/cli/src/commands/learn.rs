@@ -13,7 +13,7 @@ use super::{remark, say};
 use crate::args::{LearnCommand, Size};
 use crate::exit::{Ended, Exit, Failure};
 use crate::limits::{self, NotSaved, Saved};
-use crate::{json, request};
+use crate::{device, json, request};
 
 pub(crate) fn run(command: &LearnCommand) -> Ended {
     for note in command
@@ -23,6 +23,14 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
         .filter_map(request::decimal_note)
     {
         remark(&format!("note: {note}"));
+    }
+    if let Some(name) = command.device.as_deref() {
+        device::check_name(name)?;
+        if !name.starts_with("sim:")
+            && !Root::real().exists(&format!("/sys/class/infiniband/{name}"))
+        {
+            remark(&format!("note: this host has no device {name} now"));
+        }
     }
     let tried = |sizes: &[Size]| -> Result<Vec<Tried>, Failure> {
         let one = |size: &Size| {
@@ -59,9 +67,11 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
     });
     let saved = match saved {
         Some(None) => {
-            return Err(Failure::usage(
-                "a simulated device is what its profile says: nothing is saved for it without --limits FILE",
-            ));
+            let name = command.device.as_deref().unwrap_or_default();
+            return Err(Failure::usage(format_args!(
+                "not saved: {}",
+                limits::no_place(name)
+            )));
         }
         Some(saved) => saved,
         None => None,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use hugemr_core::device::Used;
 use hugemr_core::fact::Limit;
-use hugemr_core::limits::{Confidence, Identity, Seen};
+use hugemr_core::limits::{Confidence, Identity, Learned, Seen};
 use hugemr_core::probe::{End, Found, Options, Stop};
 use hugemr_core::quirk::{Quirk, QuirkState};
 use hugemr_core::size::{Bytes, Grouped, PageSize};
@@ -29,6 +29,10 @@ pub(crate) struct Report {
     pub(crate) found: Found,
     /// The length that the device got for the longest MR.
     pub(crate) sent: Option<u64>,
+    /// As `--up-to` allows.
+    pub(crate) up_to: Option<u64>,
+    /// Whether longer MRs than those that filled the table are possible.
+    pub(crate) longer: bool,
     pub(crate) no_large: Option<String>,
     /// The defect by which wrong lengths are sent, as the versions tell it.
     pub(crate) wire_length: QuirkState,
@@ -67,6 +71,17 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
         Some(size) => size.bytes,
         None => device::probe::usual_mr(&opened),
     };
+    if !command.dry_run {
+        limits::check(&command.facts.limits, &opened.identity().device)?;
+    }
+    let longest = told.max_mr_size.at_most();
+    if let Some(longest) = longest.filter(|longest| mr > *longest) {
+        remark(&format!(
+            "note: --mr {} is longer than an MR of {name} may be: {} is taken",
+            Bytes(mr),
+            Bytes(longest)
+        ));
+    }
     let watch = Watch::start()?;
     if !command.json {
         remark(&format!(
@@ -107,6 +122,8 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
         identity: opened.identity(),
         found,
         sent,
+        up_to: command.up_to,
+        longer: longest.is_none_or(|longest| mr < longest),
         no_large,
         wire_length: Quirk::WireLength.on(&host.platform, family),
         others,
@@ -134,15 +151,30 @@ fn finish(command: &ProbeCommand, report: &Report) -> Ended {
     } else {
         say(&render::text(report))?;
         match &saved {
-            Some(Ok(Saved { path, record, .. })) => say(&format!(
-                "saved in {}: {} table entries",
-                path.display(),
-                limits::range(record.seen.entries)
-            ))?,
+            Some(Ok(Saved {
+                path,
+                record,
+                learned,
+            })) => {
+                if let Learned::Replaced(old) = learned {
+                    say(&format!(
+                        "this contradicts the {} table entries that were known before: they are replaced",
+                        limits::range(*old)
+                    ))?;
+                }
+                say(&format!(
+                    "saved in {}: {} table entries",
+                    path.display(),
+                    limits::range(record.seen.entries)
+                ))?;
+            }
             Some(Err(_)) => {}
             None if command.dry_run => say("not saved (--dry-run)")?,
             None if nothing => {}
-            None => say("not saved: a simulated device (with --limits FILE it is)")?,
+            None => say(&format!(
+                "not saved: {}",
+                limits::no_place(&report.identity.device)
+            ))?,
         }
     }
     if let Some(Err(why)) = &saved {
@@ -153,7 +185,7 @@ fn finish(command: &ProbeCommand, report: &Report) -> Ended {
         });
     }
     Ok(match found.end {
-        End::Nothing(_) | End::Failed(_) => Exit::System,
+        End::Nothing(_) | End::Failed(_) | End::Stopped(Stop::Cancelled) => Exit::System,
         _ if found.left > 0 => Exit::System,
         _ => Exit::Yes,
     })

@@ -51,7 +51,8 @@ pub(crate) fn run(opened: &Opened, mr: u64, options: &Options<'_>) -> Result<Pro
                 .and_then(|()| device.back(LARGE, len, SimMemory::scattered(PageSize::M2)));
             laid.map_err(|error| error.to_string())?;
             let found = probe(&backend, &small, Some(&large), options);
-            let sent = found.longest.and_then(|longest| {
+            let registered = found.longest.filter(|longest| longest.refused.is_none());
+            let sent = registered.and_then(|longest| {
                 let log = device.log();
                 let event = log.iter().rev().find(|event| {
                     event.request.addr == LARGE && event.request.len.get() == longest.len

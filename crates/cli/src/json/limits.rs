@@ -51,6 +51,8 @@ pub(crate) fn probe(report: &Report, saved: Option<&Result<Saved, NotSaved>>) ->
             "used": large.used, "len": large.len, "room": large.room,
         })),
         "large_not_tried": report.no_large,
+        // The entries that it could have taken.
+        "over_up_to": { "longest_mr": found.longest_over, "large_pages": found.large_pages_over },
         "registrations": found.tried,
         "disturbances": found.disturbances,
         "left": found.left,

@@ -12,7 +12,7 @@ use crate::limits::range;
 pub(crate) fn text(report: &Report) -> String {
     let found = &report.found;
     let mut rows = vec![
-        row("table", &range(found.entries), &why(found)),
+        row("table", &range(found.entries), &why(found, report.longer)),
         row("one MR", &per_mr(found.per_mr), "entries"),
     ];
     rows.push(match found.max_mr {
@@ -31,15 +31,26 @@ pub(crate) fn text(report: &Report) -> String {
             ),
         ),
     });
+    let over = |entries: u64| {
+        let most = report.up_to.unwrap_or_default();
+        format!(
+            "not tried: it would take up to {} entries, more than --up-to {most}",
+            Grouped(entries)
+        )
+    };
     let (longest, large) = match &report.no_large {
         Some(why) => (format!("not tried: {why}"), "not tried".to_owned()),
         None => (
-            found
-                .longest
-                .map_or_else(|| "not tried".to_owned(), longest),
-            found
-                .large_pages
-                .map_or_else(|| "not tried: needs a full table".to_owned(), large_pages),
+            match (found.longest, found.longest_over) {
+                (Some(tried), _) => longest(tried),
+                (None, Some(entries)) => over(entries),
+                (None, None) => "not tried".to_owned(),
+            },
+            match (found.large_pages, found.large_pages_over) {
+                (Some(tried), _) => large_pages(tried),
+                (None, Some(entries)) => over(entries),
+                (None, None) => "not tried: needs a full table".to_owned(),
+            },
         ),
     };
     rows.push(row("longest MR", &longest, ""));
@@ -53,7 +64,7 @@ pub(crate) fn text(report: &Report) -> String {
             range((report.others.entries.0, report.others.entries.1))
         ));
     }
-    if found.entries.1.is_none() && found.end == End::Full {
+    if found.entries.1.is_none() && found.end == End::Full && found.left == 0 {
         lines.push(
             "no upper end: what others hold cannot be seen (rdma resource show mr)".to_owned(),
         );
@@ -89,13 +100,24 @@ fn head(report: &Report) -> String {
     }
 }
 
-fn why(found: &Found) -> String {
+fn why(found: &Found, longer: bool) -> String {
+    if found.left > 0 && found.entries.1.is_none() && matches!(found.end, End::Full | End::Unsteady)
+    {
+        let errno = found
+            .left_errno
+            .map_or_else(String::new, |errno| format!(" ({errno})"));
+        return format!(
+            "{} deregistrations failed{errno}: those MRs stay registered until the process ends",
+            Grouped(found.left)
+        );
+    }
     match found.end {
         End::Full if found.exact().is_some() => "measured: one more was refused, the same without it was not".to_owned(),
         End::Full => "measured beside others".to_owned(),
         End::UpTo => "as many as --up-to allows".to_owned(),
         End::Stopped(Stop::Deadline) => "the time was up (--deadline)".to_owned(),
         End::Stopped(Stop::Cancelled) => "stopped by a signal".to_owned(),
+        End::MrCount(n) if !longer => format!("no MR was left after {}, and no longer one is possible", Grouped(n)),
         End::MrCount(n) => format!("no MR was left after {}: longer ones with --mr SIZE", Grouped(n)),
         End::Nothing(_) => "nothing fits".to_owned(),
         End::Failed(errno) => format!("ended by {errno}, which says nothing about the table"),
@@ -145,6 +167,7 @@ fn lengths(report: &Report) -> String {
         (Some(sent), Some(longest)) => {
             format!("WRONG: {} arrived as {}", Bytes(longest.len), Bytes(sent))
         }
+        _ if report.left.is_some() => "not tried: no MR of that length was registered".to_owned(),
         _ if !report.wire_length.counts() => format!(
             "whole ({}, inferred: a device tells no length)",
             report.wire_length.why
@@ -153,5 +176,44 @@ fn lengths(report: &Report) -> String {
             "32 bits of it may be sent for MRs of 4 GiB and more ({}, inferred); prove: hugemr register --verify",
             report.wire_length.why
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use hugemr_core::backend::NoMemory;
+    use hugemr_core::errno::Errno;
+    use hugemr_core::probe::{Options, probe};
+    use hugemr_core::size::PageSize;
+
+    use super::*;
+
+    /// The reason for an open interval is what was seen, and no guess.
+    #[test]
+    fn failed_deregistrations_are_the_reason_that_is_said() {
+        let device = hugemr_sim::open("sim:erdma", &hugemr_sim::Overrides::default());
+        let small = Arc::new(NoMemory {
+            base: 1 << 44,
+            len: 1 << 20,
+            page: PageSize::K4,
+        });
+        let options = Options {
+            up_to: Some(1),
+            ..Options::default()
+        };
+        let none: Option<&Arc<NoMemory>> = None;
+        let mut found = probe(&Arc::new(device.unwrap()), &small, none, &options);
+        found.left = 3;
+        found.left_errno = Some(Errno::EIO);
+        for end in [End::Full, End::Unsteady] {
+            found.end = end;
+            let said = why(&found, true);
+            assert!(said.starts_with("3 deregistrations failed (EIO"), "{said}");
+            assert!(said.contains("until the process ends"), "{said}");
+        }
+        found.left = 0;
+        assert!(why(&found, true).contains("others come and go"));
     }
 }

@@ -65,7 +65,7 @@ fn a_broken_file_is_said_with_its_line_and_never_written_over() {
         ] {
             let ran = run(&line).exits(3);
             assert!(
-                ran.err.contains("not saved") && ran.err.contains(why),
+                ran.err.contains("saved") && ran.err.contains(why),
                 "{}",
                 ran.err
             );
@@ -75,14 +75,14 @@ fn a_broken_file_is_said_with_its_line_and_never_written_over() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_costs_no_answer() {
+fn a_file_that_cannot_be_written_is_said_before_a_probe_and_costs_no_registration() {
     let path = Path::new("/proc/no/limits.toml");
     let ran = run(&format!(
         "probe --device sim:erdma --up-to 100000 --limits {}",
         path.display()
     ))
-    .exits(3)
-    .says("100,000 or more");
+    .exits(3);
+    assert!(ran.out.is_empty(), "nothing is probed: {}", ran.out);
     assert!(
         ran.err.contains("/proc/no") && ran.err.contains("--limits FILE"),
         "{}",
@@ -117,4 +117,58 @@ fn processes_that_write_at_once_lose_nothing() {
         let json = run(&line).exits(0).json();
         assert_eq!(json["saved"]["entries"]["min"], (n + 1) * 262_144);
     }
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_before_anything_is_probed() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let inside = folder.path().join("folder");
+    std::fs::create_dir(&inside).unwrap();
+    for path in [&pipe, &inside, Path::new("/dev/null")] {
+        let with = format!("--device sim:erdma --limits {}", path.display());
+        for line in [format!("probe {with}"), format!("learn --ok 1GiB {with}")] {
+            let ran = run(&line).exits(2);
+            assert!(ran.err.contains("not a regular file"), "{}", ran.err);
+            assert!(
+                !ran.err.contains("mv ") && !ran.err.contains("probing"),
+                "{}",
+                ran.err
+            );
+        }
+        assert!(!Path::new(&format!("{}.lock", path.display())).exists());
+    }
+}
+
+#[test]
+fn a_printed_path_is_quoted_for_a_shell() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("my limits.toml");
+    std::fs::write(&path, "version = 7\n").unwrap();
+    for line in [
+        "plan 1GiB --device sim:erdma",
+        "learn --ok 1GiB --device erdma_0",
+    ] {
+        let ran = hugemr(line).env("HUGEMR_LIMITS", &path).output().unwrap();
+        let err = String::from_utf8(ran.stderr).unwrap();
+        let text = format!("mv '{0}' '{0}.bad'", path.display());
+        assert!(err.contains(&text), "{err}");
+    }
+}
+
+#[test]
+fn a_report_is_saved_for_what_can_be_a_device_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.toml");
+    for name in ["", "./dev.toml", "a/b"] {
+        let mut command = hugemr("learn --ok 1GiB --device");
+        let out = command.arg(name).arg("--limits").arg(&path).output();
+        let ran: crate::common::Ran = out.unwrap().into();
+        ran.exits(2);
+        assert!(!path.exists(), "{name}");
+    }
+    let ran = run(&learn(&path, "no_such_device", "--ok 1GiB")).exits(0);
+    assert!(ran.err.contains("no device no_such_device"), "{}", ran.err);
 }

@@ -1,6 +1,6 @@
 //! What a probe finds on simulated devices, and who uses it afterwards.
 
-use crate::common::run;
+use crate::common::{hugemr, run};
 
 /// A simulated device in a file, with more lines.
 fn device(folder: &tempfile::TempDir, base: &str, more: &str) -> String {
@@ -160,4 +160,96 @@ fn usage_needs_a_kernel_with_rdma() {
     let ran = run("usage");
     assert!([0, 3].contains(&ran.code), "{}", ran.err);
     assert_eq!(run("usage --device no_such_device").code, 3);
+}
+
+#[test]
+fn the_look_for_the_longest_mr_keeps_to_the_bound_and_says_so() {
+    let line = "probe --device sim:ecs.r8a.32xlarge --up-to 1";
+    let ran = run(line)
+        .exits(0)
+        .says("not tried: it would take up to 16,777,216 entries, more than --up-to 1");
+    assert!(!ran.out.contains("arrived whole"), "{}", ran.out);
+    let json = run(&format!("{line} --json")).exits(0).json();
+    assert_eq!(json["over_up_to"]["longest_mr"], 16_777_216);
+    assert!(json["longest_mr"].is_null());
+}
+
+#[test]
+fn a_length_that_was_not_registered_did_not_arrive() {
+    let folder = tempfile::tempdir().unwrap();
+    for entries in [1, 100] {
+        let name = device(
+            &folder,
+            "ecs.r8a.32xlarge",
+            &format!("[actual]\nentries = {entries}\n"),
+        );
+        let ran = run(&format!("probe --device {name}"))
+            .exits(0)
+            .says("64 GiB refused")
+            .says("no MR of that length was registered");
+        assert!(!ran.out.contains("arrived whole"), "{}", ran.out);
+        let json = run(&format!("probe --device {name} --json")).json();
+        assert!(json["longest_mr"]["sent"].is_null(), "{json}");
+    }
+}
+
+#[test]
+fn a_probe_that_a_signal_stops_has_not_succeeded() {
+    let folder = tempfile::tempdir().unwrap();
+    let slow = device(&folder, "erdma", "[delay]\nreg_us = 200000\n");
+    let child = hugemr(&format!(
+        "probe --device {slow} --json --deadline 60s --mr 1MiB"
+    ))
+    .stdout(std::process::Stdio::piped())
+    .spawn()
+    .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let sent = std::process::Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+    let ran: crate::common::Ran = child.wait_with_output().unwrap().into();
+    let json = ran.exits(3).json();
+    assert_eq!(
+        (&json["end"], &json["left"]),
+        (&"cancelled".into(), &0.into())
+    );
+}
+
+#[test]
+fn a_probe_that_contradicts_an_earlier_one_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = folder.path().join("limits.toml");
+    for (entries, contradicts) in [(1_000_000, false), (1_000_000, false), (2_000_000, true)] {
+        let name = device(
+            &folder,
+            "erdma",
+            &format!("[actual]\nentries = {entries}\n"),
+        );
+        let ran = run(&format!(
+            "probe --device {name} --limits {}",
+            limits.display()
+        ))
+        .exits(0);
+        let said = ran.out.contains("contradicts the 1,000,000 table entries");
+        assert_eq!(said, contradicts, "{}", ran.out);
+    }
+}
+
+#[test]
+fn longer_mrs_are_spoken_of_only_where_they_are_possible() {
+    let folder = tempfile::tempdir().unwrap();
+    let few = device(
+        &folder,
+        "erdma",
+        "[limits]\nmax_mr = 3\nmax_mr_size = \"1GiB\"\n",
+    );
+    let ran = run(&format!("probe --device {few} --mr 1MiB"))
+        .exits(0)
+        .says("longer ones with --mr SIZE");
+    assert!(!ran.err.contains("is taken"), "{}", ran.err);
+    let ran = run(&format!("probe --device {few} --mr 2GiB"))
+        .exits(0)
+        .says("no longer one is possible");
+    assert!(ran.err.contains("1 GiB is taken"), "{}", ran.err);
 }

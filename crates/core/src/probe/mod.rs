@@ -46,7 +46,8 @@ pub struct Progress {
 
 /// How to probe.
 pub struct Options<'a> {
-    /// Hold no more entries than this at once; `None`: as many as there are.
+    /// Hold no more entries than this at once, whatever is looked for; `None`: as many as there are. An MR on large pages
+    /// counts 4 KiB by 4 KiB until the device has shown that it enters large pages: it may take so many.
     pub up_to: Option<u64>,
     /// Entries that one MR may have, as far as it is known: longer ones are tried only to prove it.
     pub per_mr: Option<u64>,
@@ -138,8 +139,14 @@ pub struct Found {
     pub longest: Option<Longest>,
     /// Whether the device was given large pages.
     pub large_pages: Option<LargePages>,
+    /// Entries that the longest MR could have taken, where that was more than was allowed: it was not tried.
+    pub longest_over: Option<u64>,
+    /// The same of an MR on large pages.
+    pub large_pages_over: Option<u64>,
     /// MRs that could not be deregistered; 0 is the rule.
     pub left: u64,
+    /// Why the first of them could not be.
+    pub left_errno: Option<Errno>,
 }
 
 impl Found {
@@ -174,7 +181,7 @@ where
     let large_pages = large.and_then(|memory| run.large_pages(memory, end));
     let per_mr = run.per_mr(end);
     run.release();
-    let longest = large.and_then(|memory| run.longest(memory));
+    let longest = large.and_then(|memory| run.longest(memory, large_pages));
     let max_mr = options.count.map(|most| run.count(most));
     run.found(end, (per_mr, max_mr), longest, large_pages)
 }

@@ -6,6 +6,7 @@ use super::run::Run;
 use super::{End, entries};
 use crate::backend::{Backing, RegBackend};
 use crate::errno::Errno;
+use crate::size::PageSize;
 
 /// The longest MR that was tried, on large pages and an empty table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,16 +45,24 @@ impl<B: RegBackend + Clone, M: Backing> Run<'_, B, M> {
         }
         let page = memory.page();
         let room = self.pop();
-        let pages = room.min(memory.len() / page.bytes());
-        let len = pages.checked_mul(page.bytes())?;
-        let limit = self.backend.device().max_mr_size.at_most();
-        if entries(len) <= room || limit.is_some_and(|most| len > most) {
+        // So long that it is allowed even if it is entered 4 KiB by 4 KiB.
+        let allowed = self.allowed() / entries(page.bytes());
+        let longest = room.min(memory.len() / page.bytes());
+        let len = longest.min(allowed).checked_mul(page.bytes())?;
+        if entries(len) <= room {
+            let needed = entries((room / entries(page.bytes()) + 1) * page.bytes());
+            let over = allowed < longest && entries(longest * page.bytes()) > room;
+            self.over.1 = over.then(|| self.entries.saturating_add(needed));
             return None;
         }
-        let made = self.register(memory, len, page).ok()?;
+        let limit = self.backend.device().max_mr_size.at_most();
+        if limit.is_some_and(|most| len > most) {
+            return None;
+        }
+        let made = self.register(memory, len, page, entries(len)).ok()?;
         let used = match made {
             Ok(registration) => {
-                self.left += u64::from(registration.close().is_err());
+                self.close(entries(len), registration);
                 true
             }
             Err(_) => false,
@@ -62,25 +71,40 @@ impl<B: RegBackend + Clone, M: Backing> Run<'_, B, M> {
     }
 
     /// As long as the device says an MR may be, and a page longer. On an empty table.
-    pub(super) fn longest<L: Backing>(&mut self, memory: &Arc<L>) -> Option<Longest> {
+    pub(super) fn longest<L: Backing>(
+        &mut self,
+        memory: &Arc<L>,
+        large: Option<LargePages>,
+    ) -> Option<Longest> {
         let page = memory.page();
+        let most = |len| match large {
+            Some(LargePages { used: true, .. }) => page.pages_for(len),
+            _ => PageSize::K4.pages_for(len),
+        };
         let advertised = self.backend.device().max_mr_size.at_most();
         let len = advertised.unwrap_or(u64::MAX).min(memory.len());
+        if most(len) > self.allowed() {
+            self.over.0 = Some(most(len));
+            return None;
+        }
         let mut longest = Longest {
             len,
             refused: None,
             longer_refused: None,
         };
-        match self.register(memory, len, page).ok()? {
+        match self.register(memory, len, page, most(len)).ok()? {
             Err(errno) => longest.refused = Some(errno),
             Ok(registration) => {
-                self.left += u64::from(registration.close().is_err());
-                let longer = len.checked_add(page.bytes())?;
-                if advertised == Some(len) && longer <= memory.len() {
-                    let made = self.register(memory, longer, page).ok()?;
+                self.close(most(len), registration);
+                let longer = len.checked_add(page.bytes());
+                let longer =
+                    longer.filter(|longer| advertised == Some(len) && *longer <= memory.len());
+                if let Some(longer) = longer
+                    && let Ok(made) = self.register(memory, longer, page, most(longer))
+                {
                     longest.longer_refused = Some(made.is_err());
                     if let Ok(registration) = made {
-                        self.left += u64::from(registration.close().is_err());
+                        self.close(most(longer), registration);
                     }
                 }
             }

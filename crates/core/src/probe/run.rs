@@ -7,7 +7,7 @@ use crate::backend::{Access, Backing, RegBackend};
 use crate::chunks::Segment;
 use crate::device::{Dialect, Used};
 use crate::errno::Errno;
-use crate::registrar::{Options as RegisterOptions, Registration};
+use crate::registrar::{LeftCause, Options as RegisterOptions, Registration};
 use crate::size::PageSize;
 
 /// The first MR, entries: small enough for a nearly full table, large enough to save steps on an empty one.
@@ -36,7 +36,19 @@ pub(super) struct Run<'a, B: RegBackend + Clone, M: Backing> {
     single: (u64, Option<u64>),
     pub(super) tried: u64,
     disturbances: u64,
-    pub(super) left: u64,
+    pub(super) left: Left,
+    /// What was not tried because it could have taken so many entries: the longest MR, and one on large pages.
+    pub(super) over: (Option<u64>, Option<u64>),
+}
+
+/// MRs that could not be deregistered.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Left {
+    pub(super) mrs: u64,
+    /// The most entries that they can have.
+    pub(super) entries: u64,
+    /// Why not the first.
+    pub(super) errno: Option<Errno>,
 }
 
 /// An answer to one registration.
@@ -71,7 +83,8 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
             single: (0, None),
             tried: 0,
             disturbances: 0,
-            left: 0,
+            left: Left::default(),
+            over: (None, None),
         }
     }
 
@@ -127,7 +140,7 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
     fn climb(&mut self, first: u64) -> Result<(u64, Said), End> {
         let mut size = first;
         loop {
-            let allowed = self.options.up_to.unwrap_or(u64::MAX) - self.entries;
+            let allowed = self.allowed();
             if allowed == 0 {
                 return Err(End::UpTo);
             }
@@ -293,7 +306,7 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
         let mut again = AGAIN;
         loop {
             let errno =
-                match self.register(self.small, size * PageSize::K4.bytes(), PageSize::K4)? {
+                match self.register(self.small, size * PageSize::K4.bytes(), PageSize::K4, size)? {
                     Ok(registration) => {
                         self.held.push((size, registration));
                         self.entries += size;
@@ -326,13 +339,26 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
         }
     }
 
-    /// One registration: an errno where the device or the kernel refuses, an end where there is no sense in going on.
+    /// How many more entries may be held. MRs that could not be deregistered are held, too.
+    pub(super) fn allowed(&self) -> u64 {
+        let held = self.entries.saturating_add(self.left.entries);
+        self.options
+            .up_to
+            .map_or(u64::MAX, |most| most.saturating_sub(held))
+    }
+
+    /// One registration of at most `most` entries: an errno where the device or the kernel refuses, an end where there is no
+    /// sense in going on. The only place that registers: what is not allowed to be held is not tried.
     pub(super) fn register<N: Backing>(
         &mut self,
         memory: &Arc<N>,
         len: u64,
         page: PageSize,
+        most: u64,
     ) -> Result<Result<Registration<B, Arc<N>>, Errno>, End> {
+        if most > self.allowed() {
+            return Err(End::UpTo);
+        }
         if let Some(stop) = (self.options.stop)() {
             return Err(End::Stopped(stop));
         }
@@ -363,10 +389,21 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
             return 0;
         };
         self.entries -= size;
-        if registration.close().is_err() {
-            self.left += 1;
-        }
+        self.close(size, registration);
         size
+    }
+
+    /// Takes one MR of at most `most` entries back.
+    pub(super) fn close<N: Backing>(&mut self, most: u64, registration: Registration<B, Arc<N>>) {
+        if let Err(error) = registration.close() {
+            self.left.mrs += 1;
+            self.left.entries = self.left.entries.saturating_add(most);
+            let errno = error.left().first().and_then(|left| match &left.cause {
+                LeftCause::Verb(error) => Some(error.errno),
+                _ => None,
+            });
+            self.left.errno = self.left.errno.or(errno);
+        }
     }
 
     /// Takes every MR back, the last first.
@@ -395,7 +432,7 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
         Found {
             end,
             // MRs that could not be taken back are in the table and not in the count of ours.
-            entries: (self.low, self.high.filter(|_| self.left == 0)),
+            entries: (self.low, self.high.filter(|_| self.left.mrs == 0)),
             held: self.most.0,
             mrs: self.most.1,
             per_mr: (per_mr.0, per_mr.1.filter(|_| self.disturbances == 0)),
@@ -404,7 +441,10 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
             disturbances: self.disturbances,
             longest,
             large_pages,
-            left: self.left,
+            longest_over: self.over.0,
+            large_pages_over: self.over.1,
+            left: self.left.mrs,
+            left_errno: self.left.errno,
         }
     }
 }

@@ -217,3 +217,79 @@ proptest! {
         let _ = Limits::parse(&text);
     }
 }
+
+#[test]
+fn what_is_no_regular_file_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let socket = folder.path().join("socket");
+    let _listens = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let inside = folder.path().join("folder");
+    fs::create_dir(&inside).unwrap();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
+    for path in [&pipe, &socket, &inside, &link] {
+        for refused in [
+            read(path).map(|_| ()),
+            check(path),
+            learn(path, "erdma_0", seen(5, None)),
+        ] {
+            assert!(
+                matches!(refused, Err(LimitsError::NotRegular { .. })),
+                "{}: {refused:?}",
+                path.display()
+            );
+        }
+        assert!(!beside(path, "lock").exists());
+    }
+    let null = Path::new("/dev/null");
+    assert!(matches!(read(null), Err(LimitsError::NotRegular { .. })));
+}
+
+#[test]
+fn a_link_stays_a_link_and_its_target_keeps_its_rights() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("shared/limits.toml");
+    let link = folder.path().join("limits.toml");
+    std::os::unix::fs::symlink("shared/limits.toml", &link).unwrap();
+    // Not there yet: it is made where the link points.
+    learn(&link, "erdma_0", seen(5, None)).unwrap();
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o640)).unwrap();
+    let root = fs::metadata(&target).unwrap().uid() == 0;
+    if root {
+        std::os::unix::fs::chown(&target, Some(12345), Some(12346)).unwrap();
+    }
+    learn(&link, "erdma_0", seen(6, None)).unwrap();
+    learn(&target, "erdma_1", seen(7, None)).unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    let metadata = fs::metadata(&target).unwrap();
+    assert_eq!(metadata.permissions().mode() & 0o7777, 0o640);
+    if root {
+        assert_eq!((metadata.uid(), metadata.gid()), (12345, 12346));
+    }
+    assert_eq!(read(&link).unwrap().records.len(), 2);
+    let round = folder.path().join("round");
+    std::os::unix::fs::symlink("round", &round).unwrap();
+    assert!(learn(&round, "erdma_0", seen(5, None)).is_err());
+}
+
+#[test]
+fn a_check_changes_nothing_and_tells_what_writing_would() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a/limits.toml");
+    check(&path).unwrap();
+    assert!(!path.exists() && !beside(&path, "new").exists());
+    learn(&path, "erdma_0", seen(5, None)).unwrap();
+    let before = fs::read(&path).unwrap();
+    check(&path).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), before);
+    fs::write(&path, "version = 7\n").unwrap();
+    assert!(matches!(
+        check(&path),
+        Err(LimitsError::NotUnderstood { .. })
+    ));
+    assert!(check(Path::new("/proc/no/limits.toml")).is_err());
+}
