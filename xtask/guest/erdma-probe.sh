@@ -55,7 +55,7 @@ check_probe_others() {
     same "exit status beside another process" $status 1
     grep -q "pid $other mr-probe" /tmp/out || bad "it does not say who holds MRs"
     probe --beside-others
-    kill -9 $other
+    killed $other
     low=$(sed -n '/"entries": {/,/}/s/.*"min": \([0-9]*\).*/\1/p' /tmp/probe.json | head -n 1)
     high=$(sed -n '/"entries": {/,/}/s/.*"max": \([0-9]*\).*/\1/p' /tmp/probe.json | head -n 1)
     [ "$low" -le $entries ] && [ "$high" -ge $entries ] || bad "$entries are not between $low and $high"

@@ -103,6 +103,14 @@ holds() {
     wait_for "$1" holds_or_gone "$2" "$3" && kill -0 "$2" 2>/dev/null
 }
 
+# killed PID: ends a child of ours by force, and returns when its memory regions are gone
+killed() {
+    kill -9 $1
+    wait $1 2>/dev/null
+    none_of() { [ "$(mrs $1)" = 0 ]; }
+    wait_for 20 none_of $1 || bad "$(mrs $1) MRs left of a killed process: $(rdma resource show mr | head -n 3)"
+}
+
 # as_nobody MEMLOCK_BYTES COMMAND...
 as_nobody() {
     limit=$1

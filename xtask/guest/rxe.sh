@@ -40,7 +40,7 @@ check_probe_2m() {
     cat /tmp/probe
     seen=$(mrs $!)
     used=$(($(pool $small nr_hugepages) - $(pool $small free_hugepages)))
-    kill -9 $!
+    killed $!
     same "MRs" "$seen" 4
     same "2 MiB pages in use" $used 32
     ok "4 MRs of 16 MiB, 32 pages in use"

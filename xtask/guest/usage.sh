@@ -23,7 +23,7 @@ check_hugemr_usage() {
     hugemr usage --device "$DEVICE"
     cat /tmp/usage.json
     kernel=$(mrs)
-    kill -9 $other
+    killed $other
     end_hugemr
     same "exit status" $status 0
     same "MRs of hugemr" "$(of_pid $holder mrs)" 2
