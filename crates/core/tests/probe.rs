@@ -39,6 +39,7 @@ struct Table {
     most: Mutex<u64>,
     /// Deregistrations fail with this.
     stuck: Option<Errno>,
+    /// Entries held, by which call, and how many calls there were.
     state: Mutex<(u64, BTreeMap<u64, u64>, u64)>,
 }
 
@@ -92,8 +93,7 @@ impl RegBackend for Table {
         let mut others = self.others.lock().unwrap();
         for (at, hold) in &self.allocations {
             if *at == call {
-                let held: u64 = state.1.values().sum();
-                *others = (*hold).min(self.budget.saturating_sub(held));
+                *others = (*hold).min(self.budget.saturating_sub(state.0));
             }
         }
         let hit = |(first, last, _): &&(u64, u64, Errno)| (*first..=*last).contains(&call);
@@ -110,7 +110,7 @@ impl RegBackend for Table {
         if need > self.per_mr {
             return fail(dialect.over_per_mr);
         }
-        let held: u64 = state.1.values().sum();
+        let held = state.0;
         if state.1.len() as u64 >= self.mrs {
             return fail(dialect.over_mr_count);
         }
@@ -118,6 +118,7 @@ impl RegBackend for Table {
             return fail(dialect.over_budget);
         }
         state.1.insert(call, need);
+        state.0 += need;
         let mut most = self.most.lock().unwrap();
         *most = (*most).max(held + need);
         let key = u32::try_from(call).unwrap();
@@ -135,7 +136,9 @@ impl RegBackend for Table {
                 errno,
             });
         }
-        self.state.lock().unwrap().1.remove(&mr.0);
+        let mut state = self.state.lock().unwrap();
+        let entries = state.1.remove(&mr.0).expect("a handle of ours");
+        state.0 -= entries;
         Ok(())
     }
 
@@ -446,14 +449,15 @@ proptest! {
     #[test]
     fn the_interval_is_right_whatever_happens(
         family in family(),
-        budget in 128u64..1 << 22,
-        shift in 8u32..18,
+        // A stretch of failures can leave MRs of one entry: then there are as many as the budget.
+        budget in 128u64..1 << 18,
+        shift in 8u32..15,
         first in 1u64..60,
         length in 0u64..40,
         errno in prop::sample::select(vec![
             Errno::EIO, Errno::ENOMEM, Errno::EINVAL, Errno::EINTR, Errno::EAGAIN, Errno::ENOSPC, Errno::ETIME,
         ]),
-        allocations in prop::collection::vec((1u64..100, 0u64..1 << 21), 0..6),
+        allocations in prop::collection::vec((1u64..100, 0u64..1 << 17), 0..6),
         told: bool,
     ) {
         let pages = 1u64 << shift;
