@@ -3,6 +3,7 @@ use std::collections::HashMap;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use super::answer::hexadecimal;
 use super::emulator::{DeregMr, Event, RegMr};
 use super::kernel::Version;
 
@@ -168,7 +169,7 @@ impl Call {
             .collect();
         let of = |key: &str| {
             let at = words.iter().position(|word| *word == key)?;
-            u64::from_str_radix(words.get(at + 1)?.strip_prefix("0x")?, 16).ok()
+            hexadecimal(words.get(at + 1)?)
         };
         Some(Self {
             iova: of("iova")?,
@@ -198,7 +199,7 @@ fn accepted(events: &[Event]) -> Vec<&RegMr> {
 fn regions(log: &str) -> Vec<Region> {
     let parse = |line: &str| {
         let mut words = line.strip_prefix("| MR ")?.split_whitespace();
-        let va = u64::from_str_radix(words.nth(1)?.strip_prefix("0x")?, 16).ok()?;
+        let va = hexadecimal(words.nth(1)?)?;
         Some((va, words.next()?.parse().ok()?))
     };
     log.lines().filter_map(parse).collect()

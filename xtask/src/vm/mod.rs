@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail, ensure};
 
 mod agree;
+mod answer;
 mod cache;
 mod checks;
 mod collapsed;

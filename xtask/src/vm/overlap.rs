@@ -2,29 +2,10 @@
 use std::collections::HashMap;
 
 use anyhow::{Context as _, Result, ensure};
-use serde::Deserialize;
 
 use super::agree::Run;
+use super::answer::{Document, hexadecimal};
 use super::emulator::{DeregMr, Event, RegMr};
-
-/// The part of a `hugemr/register/1` document that tells of MRs.
-#[derive(Debug, Deserialize)]
-struct Document {
-    mrs: Vec<Mr>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Mr {
-    addr: String,
-    len: u64,
-    lkey: String,
-    predicted: Option<Predicted>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Predicted {
-    entries: u64,
-}
 
 /// Lines of the guest's log with the number of threads and a document behind it.
 const MARK: &str = "| OVERLAP ";
@@ -119,10 +100,6 @@ fn one_run(document: &Document, regs: &[&RegMr], frees: &[&DeregMr]) -> Result<(
         ensure!(known, "key 0x{:x} went and had not come", free.key);
     }
     Ok(())
-}
-
-fn hexadecimal(text: &str) -> Option<u64> {
-    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
 /// The first MRs as they arrived, and how many answers were owed at each.

@@ -65,7 +65,10 @@ impl<'a> Apt<'a> {
             suites,
             conf,
         };
-        if !dir.join("ready").exists() {
+        if dir.join("ready").exists() {
+            // Its paths are absolute, and a cache can be moved.
+            apt.configure(&dir)?;
+        } else {
             step(
                 &format!("packages: read the lists of {}", suites.list().join(", ")),
                 || apt.prepare(&dir),
@@ -95,6 +98,15 @@ impl<'a> Apt<'a> {
             })
             .collect();
         fs::write(dir.join("sources.list"), sources?)?;
+        self.configure(dir)?;
+        let mut update = self.command("apt-get");
+        let update = update.args(["-qq", "-o", "APT::Update::Error-Mode=any", "update"]);
+        output(update).map_err(|error| self.refused(&error))?;
+        fs::write(dir.join("ready"), "")?;
+        Ok(())
+    }
+
+    fn configure(&self, dir: &Path) -> Result<()> {
         let mut conf = format!(
             "Dir::Etc::sourcelist \"{d}/sources.list\";\nDir::Etc::sourceparts \"/dev/null\";\n\
              Dir::Etc::preferences \"/dev/null\";\nDir::Etc::preferencesparts \"/dev/null\";\n\
@@ -109,10 +121,6 @@ impl<'a> Apt<'a> {
             conf += &format!("APT::Default-Release \"{}\";\n", self.suites.name());
         }
         fs::write(&self.conf, conf)?;
-        let mut update = self.command("apt-get");
-        let update = update.args(["-qq", "-o", "APT::Update::Error-Mode=any", "update"]);
-        output(update).map_err(|error| self.refused(&error))?;
-        fs::write(dir.join("ready"), "")?;
         Ok(())
     }
 

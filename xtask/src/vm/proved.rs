@@ -1,28 +1,9 @@
 //! What hugemr saw in the kernel, against what the device saw: the device is asked neither by hugemr nor by the kernel.
 use anyhow::{Context as _, Result, ensure};
-use serde::Deserialize;
 
 use super::agree::Run;
+use super::answer::{Document, hexadecimal};
 use super::emulator::Event;
-
-/// The part of a `hugemr/register/1` document that tells of MRs.
-#[derive(Debug, Deserialize)]
-struct Document {
-    mrs: Vec<Mr>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Mr {
-    addr: String,
-    len: u64,
-    seen: Option<Seen>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Seen {
-    page: Option<u64>,
-    entries: Option<u64>,
-}
 
 /// Page size and entries that hugemr reports as seen are those with which the MR arrived at the device.
 pub(crate) fn proved(run: &Run<'_>) -> Result<String> {
@@ -46,8 +27,7 @@ pub(crate) fn proved(run: &Run<'_>) -> Result<String> {
         let run = run.context("the guest names more MRs than arrived")?;
         at += document.mrs.len();
         for mr in &document.mrs {
-            let addr = mr.addr.strip_prefix("0x").unwrap_or(&mr.addr);
-            let addr = u64::from_str_radix(addr, 16).with_context(|| mr.addr.clone())?;
+            let addr = hexadecimal(&mr.addr).with_context(|| mr.addr.clone())?;
             let found = run.iter().find(|r| r.va == addr && r.len == mr.len);
             let found = found.with_context(|| format!("0x{addr:x} did not arrive"))?;
             let seen = mr.seen.as_ref();
