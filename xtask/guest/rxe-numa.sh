@@ -120,3 +120,29 @@ check_numa_reserve() {
 sabotage_numa_reserve() {
     least=9
 }
+
+# 8 MRs on each node, populated by a thread each. Keys of rxe count up, so they tell the order of registration.
+check_numa_order() {
+    need_hugemr
+    pool_of 0 64
+    pool_of 1 64
+    hugemr register 256MiB --device "$DEVICE" --pages 2MiB --chunk 16MiB --threads ${threads:-2} --json \
+        >/tmp/register 2>/tmp/err || bad "exit status $?: $(tail -n 3 /tmp/err)"
+    keys=$(sed -n 's/.*"lkey": "\(0x[0-9a-f]*\)".*/\1/p' /tmp/register)
+    echo $keys
+    count=0 last=0 before=0
+    for key in $keys; do
+        key=$((key)) count=$((count + 1))
+        if [ $count -le 8 ]; then
+            [ $key -lt $last ] || last=$key
+        else
+            [ $key -gt $last ] || before=$((before + 1))
+        fi
+    done
+    same "MRs" $count 16
+    [ $before -ge 4 ] || bad "$before of 8 MRs of node 1 were registered before the last of node 0"
+    ok "$before of 8 MRs of node 1 were registered before the last of node 0"
+}
+sabotage_numa_order() {
+    threads=1
+}

@@ -15,6 +15,7 @@ use hugemr_core::host::Host;
 use hugemr_core::layout::PhysRun;
 use hugemr_core::limits::Identity;
 use hugemr_core::size::PageSize;
+use hugemr_host::root::Root;
 use hugemr_sim::{Outcome, Overrides, SimDevice, SimMemory};
 use hugemr_verbs::{OpenOptions, VerbsBackend};
 
@@ -119,6 +120,12 @@ pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+/// Whether the kernel of this host has that device.
+pub(crate) fn is_present(name: &str) -> bool {
+    let named = !name.is_empty() && !name.contains('/');
+    named && Root::real().exists(&format!("/sys/class/infiniband/{name}"))
 }
 
 /// Opens a device and tells what is known of the host it is on.

@@ -2,8 +2,10 @@
 //!
 //! As many threads as asked for populate ([`populating`](crate::populating)); the caller's thread and as many more
 //! register. A chunk passes the gate when its pages are real, its layout was read, and what it will become was
-//! predicted and found to be as planned.
+//! predicted and found to be as planned. Chunks are registered in the order in which they pass it: those of a second NUMA
+//! node are populated at the same time as those of the first, and do not wait for them.
 
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
@@ -86,8 +88,11 @@ impl Job<'_> {
 /// What the populating thread and the registering ones share.
 #[derive(Default)]
 struct Shared {
-    /// By the number of the MR: those that may be registered. Chunks are begun in order, but may become ready out of it.
+    /// By the number of the MR: those that may be registered.
     ready: Vec<Option<MrReport>>,
+    /// Those of them that no worker has yet, in the order in which they became ready: that of addresses only where one
+    /// thread populates one NUMA node.
+    queue: VecDeque<u64>,
     /// Why no more will come.
     failure: Option<(Step, Cause)>,
     /// Registering has stopped: no more is wanted.
@@ -104,11 +109,6 @@ struct Shared {
 }
 
 impl Shared {
-    fn is_ready(&self, chunk: &Chunk) -> bool {
-        let place = usize::try_from(chunk.index).ok();
-        place.is_some_and(|at| matches!(self.ready.get(at), Some(Some(_))))
-    }
-
     fn make_ready(&mut self, chunk: &Chunk, report: MrReport) {
         // A plan has no more MRs than fit in memory: the registrar keeps a record of each.
         let at = usize::try_from(chunk.index).unwrap_or(usize::MAX);
@@ -116,6 +116,7 @@ impl Shared {
             self.ready.resize(at + 1, None);
         }
         self.ready[at] = Some(report);
+        self.queue.push_back(chunk.index);
     }
 }
 
@@ -147,7 +148,7 @@ impl Meeting<'_> {
 struct NotReady;
 
 impl Gate for Meeting<'_> {
-    fn wait_ready(&self, chunk: &Chunk) -> Result<(), GateError> {
+    fn wait_ready(&self, _turn: &Chunk) -> Result<u64, GateError> {
         let start = Instant::now();
         let mut shared = self.lock();
         loop {
@@ -157,9 +158,9 @@ impl Gate for Meeting<'_> {
             if shared.stopped {
                 return Err(GateError::Stopped);
             }
-            if shared.is_ready(chunk) {
+            if let Some(number) = shared.queue.pop_front() {
                 shared.waiting += start.elapsed();
-                return Ok(());
+                return Ok(number);
             }
             shared = self
                 .changed
@@ -489,43 +490,4 @@ fn against_plan(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use hugemr_core::size::GIB;
-
-    #[test]
-    fn an_mr_is_held_against_the_plan() {
-        let chunk = Chunk {
-            index: 3,
-            offset: 0,
-            len: 8 * GIB,
-            page: PageSize::M2,
-        };
-        let check = |entries, wire_len| {
-            let predicted = layout::Prediction {
-                page: PageSize::M2,
-                entries,
-                level: 2,
-                wire_len,
-                refused: None,
-            };
-            against_plan(&chunk, 0x7e00_0000_0000, predicted, 4096)
-        };
-        assert_eq!(check(4096, 8 * GIB), None);
-        assert_eq!(check(8, 8 * GIB), None);
-        let over = check(4097, 8 * GIB);
-        assert!(matches!(
-            over,
-            Some(CheckFailure::Entries {
-                mr: 3,
-                planned: 4096,
-                ..
-            })
-        ));
-        // Fewer entries than planned, and the call would succeed with a wrong length.
-        assert!(matches!(
-            check(8, 0),
-            Some(CheckFailure::WireLength { mr: 3, .. })
-        ));
-    }
-}
+mod tests;

@@ -662,6 +662,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "trace::pipe::tests::an_event_belongs_to_the_call_of_its_thread",
     },
     Mutant {
+        name: "registrar-named-twice",
+        file: "crates/core/src/registrar/worker.rs",
+        text: "first.then_some((place, chunk))",
+        replacement: "(first || word.load(Ordering::Relaxed) > 0).then_some((place, chunk))",
+        target: CORE,
+        test: "registrar::tests::a_gate_that_names_a_chunk_twice_or_none_that_is_there_is_found",
+    },
+    Mutant {
+        name: "pipeline-order-of-addresses",
+        file: "crates/pool/src/pipeline.rs",
+        text: "if let Some(number) = shared.queue.pop_front() {",
+        replacement: "if let Some(number) = shared.queue.pop_front_if(|number| *number == _turn.index) {",
+        target: POOL,
+        test: "pipeline::tests::a_node_does_not_wait_for_another",
+    },
+    Mutant {
         name: "pool-check-length",
         file: "crates/pool/src/pipeline.rs",
         text: "if predicted.wire_len != len {",

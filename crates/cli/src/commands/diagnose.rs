@@ -53,6 +53,8 @@ fn told(command: &DiagnoseCommand, evidence: &mut Evidence) {
     evidence.effective_page = command.page.or(evidence.effective_page);
     if let Some(name) = &command.device {
         evidence.device = Some(crate::typed::quoted(name.as_ref()));
+        // Where it is not here, the failure can be one of another host.
+        evidence.device_present = crate::device::is_present(name).then_some(true);
         measured(command, name, evidence);
     }
     if let Some(size) = &command.max_mr_size {

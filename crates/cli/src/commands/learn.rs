@@ -26,9 +26,7 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
     }
     if let Some(name) = command.device.as_deref() {
         device::check_name(name)?;
-        if !name.starts_with("sim:")
-            && !Root::real().exists(&format!("/sys/class/infiniband/{name}"))
-        {
+        if !name.starts_with("sim:") && !device::is_present(name) {
             remark(&format!("note: this host has no device {name} now"));
         }
     }

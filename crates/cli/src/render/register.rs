@@ -450,8 +450,10 @@ fn evidence(asked: &Asked, plan: &Plan, failure: &RegisterFailure) -> Option<Evi
     if let Some(page) = crate::device::refused_page(&asked.opened) {
         evidence.effective_page = Some(page);
     }
-    // A simulated device counts nothing but what it is told: its process pins nothing.
-    if asked.opened.simulated().is_some() && error.errno != Errno::ENOMEM {
+    if asked.opened.simulated().is_none() {
+        evidence.device_present = Some(crate::device::is_present(&asked.device.name));
+    } else if error.errno != Errno::ENOMEM {
+        // A simulated device counts nothing but what it is told: its process pins nothing.
         evidence.memlock = None;
     }
     Some(evidence)

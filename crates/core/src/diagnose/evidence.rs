@@ -240,6 +240,8 @@ pub struct Evidence {
     pub provider_loaded: Option<bool>,
     /// Whether `/dev/infiniband/uverbsN` exists and may be opened.
     pub device_file: Option<bool>,
+    /// Whether the device was still there after the failure (`/sys/class/infiniband/NAME`).
+    pub device_present: Option<bool>,
 }
 
 /// A limit as a user stated it.

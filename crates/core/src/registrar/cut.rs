@@ -87,6 +87,11 @@ impl Cut {
         self.segments.iter().flat_map(Segment::chunks)
     }
 
+    /// The place of the chunk with that number.
+    pub(super) fn place(&self, number: u64) -> Option<u64> {
+        number.checked_sub(self.segments.first()?.first_index)
+    }
+
     /// The chunk with that place, counted from 0 in this cut.
     pub(super) fn chunk(&self, place: u64) -> Option<Chunk> {
         let first = self.segments.first()?.first_index;
@@ -121,7 +126,9 @@ mod tests {
         for (place, chunk) in (0..).zip(cut.chunks()) {
             assert_eq!(cut.chunk(place), Some(chunk));
             assert_eq!(chunk.index, 5 + place);
+            assert_eq!(cut.place(chunk.index), Some(place));
         }
+        assert_eq!(cut.place(4), None);
         assert_eq!(cut.chunk(6), None);
     }
 

@@ -129,16 +129,18 @@ impl CancelToken {
     }
 }
 
-/// What a chunk waits for before it is registered: that it is populated, for example, so that chunk `i + 1` is
-/// populated while chunk `i` is registered.
+/// What a chunk waits for before it is registered: that it is populated, for example, so that one chunk is
+/// populated while others are registered.
 ///
-/// Workers ask for chunks in the order of their numbers, each worker for one at a time. A closure is a gate.
+/// Workers ask once for each chunk, in the order of their numbers, each worker for one at a time; a gate may name another
+/// chunk that is ready instead. A closure is a gate that keeps the order.
 pub trait Gate: Sync {
-    /// Returns when the chunk is ready. It may block, and then it watches the cancel token itself.
+    /// Returns the [number](Chunk::index) of a chunk that is ready: of `turn`, whose turn it is, or of another one that
+    /// was not named before, where that is ready first. It may block, and then it watches the cancel token itself.
     ///
     /// # Errors
-    /// The chunk will never be ready, or waiting was given up.
-    fn wait_ready(&self, chunk: &Chunk) -> Result<(), GateError>;
+    /// No chunk will be ready, or waiting was given up.
+    fn wait_ready(&self, turn: &Chunk) -> Result<u64, GateError>;
 
     /// Registering has failed or was cancelled: who waits should give up ([`GateError::Stopped`]), and whoever makes
     /// chunks ready may stop. Called once, by the worker that saw it first.
@@ -146,8 +148,8 @@ pub trait Gate: Sync {
 }
 
 impl<F: Fn(&Chunk) -> Result<(), GateError> + Sync> Gate for F {
-    fn wait_ready(&self, chunk: &Chunk) -> Result<(), GateError> {
-        self(chunk)
+    fn wait_ready(&self, turn: &Chunk) -> Result<u64, GateError> {
+        self(turn).map(|()| turn.index)
     }
 }
 
@@ -167,6 +169,9 @@ pub enum GateError {
     /// Waiting was given up, because the registration was stopped or cancelled.
     #[error("waiting was given up")]
     Stopped,
+    /// A number that is none of a chunk, or that it has named before.
+    #[error("the gate named chunk {0}, which is not there or was named before")]
+    BadNumber(u64),
     /// It cannot become ready.
     #[error(transparent)]
     Failed(Box<dyn Error + Send + Sync>),

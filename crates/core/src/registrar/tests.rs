@@ -425,17 +425,64 @@ fn a_chunk_is_registered_when_it_is_ready() {
     });
 }
 
+/// Names chunks in an order of its own.
+struct Shuffled(Vec<u64>);
+
+impl Gate for Shuffled {
+    fn wait_ready(&self, turn: &Chunk) -> Result<u64, GateError> {
+        Ok(self.0[usize::try_from(turn.index).unwrap()])
+    }
+}
+
+#[test]
+fn a_gate_may_choose_the_order() {
+    for n in [1, 3] {
+        let scene = Scene::new(5, Faults::default());
+        let gate = Shuffled(vec![3, 0, 4, 2, 1]);
+        let options = Options::new().workers(workers(n)).gate(&gate);
+        let registration = scene.register(&options).unwrap();
+        let mrs: Vec<_> = registration.mrs().collect();
+        assert!(mrs.iter().zip(0..).all(|(mr, n)| mr.chunk.index == n));
+        let key = |at: usize| mrs[at].mr.lkey.0;
+        let mut order: Vec<usize> = (0..5).collect();
+        order.sort_by_key(|at| key(*at));
+        if n == 1 {
+            assert_eq!(order, [3, 0, 4, 2, 1]);
+        }
+        let keys = registration.keys();
+        for mr in &mrs {
+            let found = keys.lookup(mr.addr, mr.chunk.len).unwrap();
+            assert_eq!(found.lkey, mr.mr.lkey);
+        }
+    }
+}
+
+#[test]
+fn a_gate_that_names_a_chunk_twice_or_none_that_is_there_is_found() {
+    for (order, bad) in [([0, 1, 1], 1), ([2, 3, 0], 3)] {
+        let scene = Scene::new(3, Faults::default());
+        let gate = Shuffled(order.to_vec());
+        let error = scene.register(&Options::new().gate(&gate)).unwrap_err();
+        let RegisterCause::Gate(cause) = error.failure().cause() else {
+            panic!("{error:?}");
+        };
+        let text = format!("the gate named chunk {bad}, which is not there or was named before");
+        assert_eq!(cause.to_string(), text);
+        scene.accounts_for(error).unwrap();
+    }
+}
+
 struct Failing {
     stopped: AtomicUsize,
     stops: bool,
 }
 
 impl Gate for Failing {
-    fn wait_ready(&self, chunk: &Chunk) -> Result<(), GateError> {
-        match chunk.index {
+    fn wait_ready(&self, turn: &Chunk) -> Result<u64, GateError> {
+        match turn.index {
             3.. if self.stops => Err(GateError::Stopped),
             3.. => Err(GateError::failed("page 7 is poisoned")),
-            _ => Ok(()),
+            number => Ok(number),
         }
     }
     fn stopped(&self) {
@@ -472,14 +519,14 @@ struct Late {
 }
 
 impl Gate for Late {
-    fn wait_ready(&self, chunk: &Chunk) -> Result<(), GateError> {
+    fn wait_ready(&self, turn: &Chunk) -> Result<u64, GateError> {
         // Two workers are at the gate: none stops before the other has a chunk.
         self.entered.wait();
-        if chunk.index == 0 {
+        if turn.index == 0 {
             return if self.fails {
                 Err(GateError::failed("first"))
             } else {
-                Ok(())
+                Ok(turn.index)
             };
         }
         let mut stopped = self.stopped.lock().unwrap();
@@ -489,7 +536,7 @@ impl Gate for Late {
         if self.fails {
             return Err(GateError::failed("second"));
         }
-        Ok(())
+        Ok(turn.index)
     }
     fn stopped(&self) {
         *self.stopped.lock().unwrap() += 1;

@@ -13,6 +13,9 @@ use super::options::{GateError, Options, Progress};
 use crate::backend::{Access, MrRequest, RegBackend, RegisteredMr};
 use crate::chunks::Chunk;
 
+/// Bits of a word.
+const WORD: u64 = u64::BITS as u64;
+
 /// What a panic carries.
 pub(super) type Panic = Box<dyn Any + Send>;
 
@@ -46,12 +49,15 @@ pub(super) unsafe fn register<B: RegBackend>(
     access: Access,
     options: &Options<'_>,
 ) -> Outcome {
+    let words = options.gate.map_or(0, |_| cut.count().div_ceil(WORD));
+    let named = (0..words).map(|_| 0);
     let run = Run {
         backend,
         cut,
         access,
         options,
         next: AtomicU64::new(0),
+        named: named.map(AtomicU64::new).collect(),
         stop: AtomicBool::new(false),
         in_doubt: AtomicBool::new(false),
         done: Mutex::new((0, 0)),
@@ -88,8 +94,10 @@ struct Run<'a, B> {
     cut: &'a Cut,
     access: Access,
     options: &'a Options<'a>,
-    /// Place of the next chunk that no worker has taken.
+    /// Turns that workers have taken: one for each chunk.
     next: AtomicU64,
+    /// Chunks that a gate has named, a bit for each; empty without a gate.
+    named: Box<[AtomicU64]>,
     /// No further chunk is taken.
     stop: AtomicBool,
     in_doubt: AtomicBool,
@@ -141,13 +149,10 @@ impl<B: RegBackend> Run<'_, B> {
     unsafe fn work(&self) -> Vec<HeldMr> {
         let mut own = Vec::new();
         while !self.is_stopped() {
-            let place = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(chunk) = self.cut.chunk(place) else {
+            let turn = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some((place, chunk)) = self.admit(turn) else {
                 break;
             };
-            if !self.admit(&chunk) {
-                break;
-            }
             // Room first: once the device holds the MR, nothing may fail before it is noted.
             own.reserve(1);
             // SAFETY: the caller's promise.
@@ -160,24 +165,44 @@ impl<B: RegBackend> Run<'_, B> {
         own
     }
 
-    /// Whether the chunk is ready and nobody has stopped meanwhile.
-    fn admit(&self, chunk: &Chunk) -> bool {
+    /// The chunk of this turn, which is ready, and its place; `None` where there are no more, or somebody has stopped.
+    fn admit(&self, turn: u64) -> Option<(u64, Chunk)> {
+        let chunk = self.cut.chunk(turn)?;
         if self.is_cancelled() {
-            self.fail(chunk, RegisterCause::Cancelled);
-            return false;
+            self.fail(&chunk, RegisterCause::Cancelled);
+            return None;
         }
         let Some(gate) = self.options.gate else {
-            return true;
+            return Some((turn, chunk));
         };
-        match self.guard(|| gate.wait_ready(chunk)) {
-            Some(Ok(())) if self.is_cancelled() => self.fail(chunk, RegisterCause::Cancelled),
-            Some(Ok(())) => return !self.is_stopped(),
+        match self.guard(|| gate.wait_ready(&chunk))? {
+            Ok(_) if self.is_cancelled() => self.fail(&chunk, RegisterCause::Cancelled),
+            Ok(_) if self.is_stopped() => {}
+            Ok(number) => match self.named(number) {
+                Some(ready) => return Some(ready),
+                None => {
+                    let error = GateError::BadNumber(number);
+                    self.fail(&chunk, RegisterCause::Gate(error.into()));
+                }
+            },
             // It gave up because of us, or because of the token.
-            Some(Err(GateError::Stopped)) => self.fail(chunk, RegisterCause::Cancelled),
-            Some(Err(GateError::Failed(error))) => self.fail(chunk, RegisterCause::Gate(error)),
-            None => {}
+            Err(GateError::Stopped) => self.fail(&chunk, RegisterCause::Cancelled),
+            Err(GateError::Failed(error)) => self.fail(&chunk, RegisterCause::Gate(error)),
+            Err(error @ GateError::BadNumber(_)) => {
+                self.fail(&chunk, RegisterCause::Gate(error.into()));
+            }
         }
-        false
+        None
+    }
+
+    /// The chunk with that number, the first time that it is named.
+    fn named(&self, number: u64) -> Option<(u64, Chunk)> {
+        let place = self.cut.place(number)?;
+        let chunk = self.cut.chunk(place)?;
+        let word = self.named.get(usize::try_from(place / WORD).ok()?)?;
+        let bit = 1 << (place % WORD);
+        let first = word.fetch_or(bit, Ordering::Relaxed) & bit == 0;
+        first.then_some((place, chunk))
     }
 
     /// # Safety

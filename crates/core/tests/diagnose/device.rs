@@ -242,6 +242,18 @@ fn a_dead_command_queue() {
         ..erdma(Errno::ENODEV)
     };
     likely(&gone, Cause::CommandQueueDead);
+    let seen = |present| {
+        let evidence = Evidence {
+            device_present: present,
+            ..erdma(Errno::ENODEV)
+        };
+        let diagnosis = diagnose(&evidence);
+        let first = diagnosis.first().map(|first| (first.cause, first.standing));
+        (first.unwrap(), diagnosis.undecided())
+    };
+    assert_eq!(seen(None), ((Cause::CommandQueueDead, Possible), true));
+    assert_eq!(seen(Some(true)), ((Cause::CommandQueueDead, Possible), false));
+    assert_eq!(seen(Some(false)), ((Cause::DeviceGone, Likely), false));
     assert!(
         diagnose(&io(Driver::InTree, None))
             .summary

@@ -16,6 +16,24 @@ pub(super) fn command_timeout(case: &Case<'_>, s: &mut Scale) {
 
 pub(super) fn command_queue_dead(case: &Case<'_>, s: &mut Scale) {
     silence(case, s, "ENODEV [19]");
+    // A queue that timed out refuses each later command with ENODEV, and the device stays registered with the kernel
+    // (`erdma_post_cmd_wait`, Linux drivers/infiniband/hw/erdma/erdma_cmdq.c).
+    if case.errno == Some(Errno::ENODEV) {
+        match case.e.device_present {
+            Some(true) => s.points("the kernel still has the device"),
+            Some(false) => s.weakens("the kernel has no such device any more"),
+            None => s.lacks("whether the kernel still has the device"),
+        }
+    }
+}
+
+pub(super) fn device_gone(case: &Case<'_>, s: &mut Scale) {
+    match case.e.device_present {
+        // It may have come back after a reset.
+        Some(true) => s.weakens("the kernel still has the device"),
+        Some(false) => s.proves("the kernel has no such device any more"),
+        None => s.lacks("whether the kernel still has the device"),
+    }
 }
 
 /// The vendor's driver makes EIO of every failed command; the in-tree driver keeps the difference.

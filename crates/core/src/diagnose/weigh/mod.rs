@@ -134,6 +134,7 @@ pub(super) fn weigh(cause: Cause, case: &Case<'_>) -> Scale {
         PerMrTable => device::per_mr_table(case, s),
         CommandTimeout => command::command_timeout(case, s),
         CommandQueueDead => command::command_queue_dead(case, s),
+        DeviceGone => command::device_gone(case, s),
         CommandSlots => command::command_slots(case, s),
         WrongLength => command::wrong_length(case, s),
         TruncatedMr => command::truncated_mr(case, s),
@@ -164,7 +165,7 @@ pub(super) fn weigh(cause: Cause, case: &Case<'_>) -> Scale {
         PopulateUnsupported => host::populate(case, s),
         UnsupportedOperation => memory::unsupported(case, s),
         // Nothing that could be known beforehand decides these; the errno alone speaks for them.
-        DeviceRefusal | DeviceGone | PoisonedPage | FdLimit | ShmGroup | MrInUse | StaleHandle
+        DeviceRefusal | PoisonedPage | FdLimit | ShmGroup | MrInUse | StaleHandle
         | Interrupted => {}
     }
     scale
