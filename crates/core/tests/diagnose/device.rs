@@ -252,7 +252,10 @@ fn a_dead_command_queue() {
         (first.unwrap(), diagnosis.undecided())
     };
     assert_eq!(seen(None), ((Cause::CommandQueueDead, Possible), true));
-    assert_eq!(seen(Some(true)), ((Cause::CommandQueueDead, Possible), false));
+    assert_eq!(
+        seen(Some(true)),
+        ((Cause::CommandQueueDead, Possible), false)
+    );
     assert_eq!(seen(Some(false)), ((Cause::DeviceGone, Likely), false));
     assert!(
         diagnose(&io(Driver::InTree, None))

@@ -165,8 +165,8 @@ pub(super) fn weigh(cause: Cause, case: &Case<'_>) -> Scale {
         PopulateUnsupported => host::populate(case, s),
         UnsupportedOperation => memory::unsupported(case, s),
         // Nothing that could be known beforehand decides these; the errno alone speaks for them.
-        DeviceRefusal | PoisonedPage | FdLimit | ShmGroup | MrInUse | StaleHandle
-        | Interrupted => {}
+        DeviceRefusal | PoisonedPage | FdLimit | ShmGroup | MrInUse | StaleHandle | Interrupted => {
+        }
     }
     scale
 }
