@@ -14,13 +14,28 @@ pub(super) fn rxe(ci: &mut Ci) -> Result<Outcome> {
     guest(ci, &["rxe"])
 }
 
-/// Linux's own erdma driver on the emulated device. One kernel, and of the scenarios the first: the rest is for
-/// `cargo xtask vm erdma`.
+/// The same with two NUMA nodes.
+pub(super) fn numa(ci: &mut Ci) -> Result<Outcome> {
+    guest(ci, &["numa"])
+}
+
+/// Scenarios that are quick, and hold the command against Linux's own driver: what it does, what it says of faults, and
+/// the defects that it plans around.
+const SCENARIOS: [&str; 4] = [
+    "erdma-basic",
+    "erdma-hugemr",
+    "erdma-faults",
+    "erdma-defects",
+];
+
+/// Linux's own erdma driver on the emulated device, on one kernel. The rest is for `cargo xtask vm erdma`.
 pub(super) fn erdma(ci: &mut Ci) -> Result<Outcome> {
-    guest(
-        ci,
-        &["erdma", "--kernel", "6.1", "--scenario", "erdma-basic"],
-    )
+    let named = SCENARIOS.iter().flat_map(|name| ["--scenario", name]);
+    let args: Vec<&str> = ["erdma", "--kernel", "6.1"]
+        .into_iter()
+        .chain(named)
+        .collect();
+    guest(ci, &args)
 }
 
 fn guest(ci: &mut Ci, args: &[&str]) -> Result<Outcome> {

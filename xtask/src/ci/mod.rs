@@ -102,6 +102,11 @@ const STEPS: &[Step] = &[
         guests::rxe,
     ),
     (
+        "vm-numa",
+        "a software device in a guest with two NUMA nodes",
+        guests::numa,
+    ),
+    (
         "vm-erdma",
         "Linux's erdma driver on the emulated device, quickly",
         guests::erdma,
