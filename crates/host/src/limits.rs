@@ -120,7 +120,7 @@ impl Limits {
     /// Where and why it is not understood.
     pub fn parse(text: &str) -> Result<Self, String> {
         // The version first: a later one may look different otherwise.
-        let table: toml::Table = toml::from_str(text).map_err(|error| one_line(&error))?;
+        let table: toml::Table = toml::from_str(text).map_err(|error| one_line(text, &error))?;
         match table.get("version").map(toml::Value::as_integer) {
             Some(Some(1)) => {}
             Some(Some(other)) if other > 1 => {
@@ -138,7 +138,7 @@ impl Limits {
             // A number that was cut off would be another number.
             return Err(format!("cut off: the last line is not \"{END}\""));
         }
-        let written: Written = toml::from_str(text).map_err(|error| one_line(&error))?;
+        let written: Written = toml::from_str(text).map_err(|error| one_line(text, &error))?;
         let mut limits = Self {
             rest: written.rest,
             ..Self::default()
@@ -299,16 +299,9 @@ fn write(record: &Record, rest: toml::Table) -> WrittenRecord {
 }
 
 /// The message of a TOML error with its line, without the picture of it.
-fn one_line(error: &toml::de::Error) -> String {
-    let shown = error.to_string();
-    let place = shown
-        .lines()
-        .next()
-        .and_then(|line| line.strip_prefix("TOML parse error at "));
-    match place {
-        Some(place) => format!("{place}: {}", error.message()),
-        None => error.message().to_owned(),
-    }
+fn one_line(text: &str, error: &toml::de::Error) -> String {
+    let place = hugemr_input::Place::of(text, error.span());
+    format!("{place}: {}", hugemr_input::plain(error.message()))
 }
 
 /// Reads a file. No file is an empty one.

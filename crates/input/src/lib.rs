@@ -3,10 +3,14 @@
 //! A device file, a config file, facts, limits, a log, vectors: each name can be mistyped, and then it can be `/dev/zero`, a
 //! pipe that nobody writes to, or a disk. Only regular files are opened, and a text has a largest length.
 
+mod plain;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
+
+pub use plain::{Place, plain};
 
 /// Longest text of settings (a device file, a config file, limits), bytes: such files have some thousand.
 pub const SETTINGS: u64 = 1 << 20;

@@ -282,33 +282,12 @@ fn faults(delay: &Delay, rules: &[Fault]) -> Faults {
 }
 
 fn bad_file(text: &str, path: &str, error: &toml::de::Error) -> SimError {
-    let at = error.span().map_or(0, |span| span.start.min(text.len()));
-    let before = &text.as_bytes()[..at];
-    let line = before.iter().filter(|byte| **byte == b'\n').count();
+    let place = hugemr_input::Place::of(text, error.span());
     SimError::BadFile {
         path: path.to_owned(),
-        line: line + 1,
-        key: key_at(text, line),
-        message: error.message().trim().to_owned(),
-    }
-}
-
-/// The key on line `line` (from 0) with the table it stands in; where the line has none, the table.
-fn key_at(text: &str, line: usize) -> Option<String> {
-    let lines: Vec<&str> = text.lines().take(line + 1).collect();
-    let table = lines.iter().rev().find_map(|line| {
-        let inner = line.trim_start().strip_prefix('[')?;
-        let name = inner.trim_start_matches('[').split(']').next()?.trim();
-        (!name.is_empty()).then(|| name.to_owned())
-    });
-    let last = lines.get(line)?;
-    let key = match last.split_once('=') {
-        Some((key, _)) if !last.trim_start().starts_with(['[', '#']) => Some(key.trim()),
-        _ => None,
-    };
-    match (table, key) {
-        (Some(table), Some(key)) => Some(format!("{table}.{key}")),
-        (table, key) => table.or_else(|| key.map(str::to_owned)),
+        line: place.line,
+        key: place.key,
+        message: hugemr_input::plain(error.message()),
     }
 }
 
@@ -393,9 +372,13 @@ mod tests {
 
     #[test]
     fn a_bad_file_is_refused_with_line_and_key() {
-        refused("base = \"erdma\"\nnmae = \"x\"", "2 nmae", "unknown field");
+        refused(
+            "base = \"erdma\"\nnmae = \"x\"",
+            "2 nmae",
+            "no key \"nmae\"",
+        );
         refused("base = \"edrma\"", "1 base", "ecs.r8a.32xlarge");
-        refused("name = \"x\"", "1 name", "missing field `base`");
+        refused("name = \"x\"", "1 name", "the key \"base\" is missing");
         let in_limits = |line: &str| format!("base = \"erdma\"\n\n[limits]\n{line}\n");
         for (line, key, words) in [
             ("max_mr_size = \"64XiB\"", "max_mr_size", "no unit"),
@@ -416,7 +399,7 @@ mod tests {
                 "felt",
             ),
             ("page_size_cap = 0x200000", "page_size_cap", "4 KiB"),
-            ("tables = 3", "tables", "unknown field"),
+            ("tables = 3", "tables", "no key"),
         ] {
             refused(&in_limits(line), &format!("4 limits.{key}"), words);
         }
@@ -427,7 +410,7 @@ mod tests {
         let text = "base = \"erdma\"\n[memory]\npage = \"3MiB\"";
         refused(text, "3 memory.page", "page size");
         let text = "base = \"erdma\"\n[[fault]]\ncall = \"reg_mr\"\nfirst = 0\nerrno = \"EIO\"";
-        refused(text, "4 fault.first", "zero");
+        refused(text, "4 fault.first", "from 1 on");
         let text = "base = \"erdma\"\n[[fault]]\ncall = \"reg_mr\"\nfirst = 1\nerrno = \"EWHAT\"";
         refused(text, "5 fault.errno", "EWHAT");
         let text = "base = \"erdma\"\n[[fault]]\ncall = \"reg_mr\"\nfirst = 2\nlast = 1\nerrno = 5";

@@ -202,9 +202,9 @@ pass fits plan  fits, 2,048 entries, 1 MR
 FAIL wrong plan mrs: want 2, got 1; entries: want 7, got 2048
 skip bare calc: nothing is wanted  registrable: 32 GiB
 skip meant calc: nothing is wanted  registrable: 32 GiB
-ERROR line 6, key plan: in: unknown field `totl`, expected one of [..]
+ERROR line 6, key plan: in: there is no key "totl" here, but [..]
 ERROR line 7, want learn: want: "budget" is no field of this op's answer
-ERROR line 8: expected an object
+ERROR line 8: an object, {...}, belongs here
 ERROR line 9, fits plan: the id was used on a line before
 pass last lookup  ok: MR 0 holds it
 2 passed, 1 failed, 2 skipped, 4 broken lines
@@ -257,12 +257,12 @@ fn a_broken_line_stops_nothing() {
         (br#"{"id":"a","op":"plan","in":{"total":1.5}}"#, "1.5"),
         (
             br#"{"id":"a","op":"plan","in":{"total":18446744073709551616}}"#,
-            "expected u64",
+            "a whole number from 0 to 2^64 - 1 belongs",
         ),
         (br#"{"id":"a","op":"plan","in":{"total":"64GiB"}}"#, "64GiB"),
         (
             br#"{"id":"a","op":"plan","in":{"total":1,"total":2}}"#,
-            "duplicate field `total`",
+            "the key \"total\" is given twice",
         ),
         (br#"{"id":"a","op":"plan","in":{}}"#, "nothing is asked for"),
         (
@@ -327,12 +327,12 @@ fn a_broken_line_stops_nothing() {
         ),
         (br#"{"id":"a","op":"guess","in":{}}"#, "guess"),
         (b"{\"id\":\"a\xff\"}", "UTF-8"),
-        (br#"["id"]"#, "expected an object"),
+        (br#"["id"]"#, "an object, {...}, belongs here"),
         (
             br#"{"id":"a","op":"lookup","in":[[[0,1]],0,1]}"#,
-            "expected an object",
+            "an object, {...}, belongs here",
         ),
-        (b"{", "EOF"),
+        (b"{", "in the middle of an object"),
     ] {
         let text = [line, b"\n", GOOD.as_bytes(), b"\n"].concat();
         let ran = run_with("replay -", &text).exits(2);

@@ -56,7 +56,10 @@ pub(super) struct Input {
 
 /// Size of the pages of the mapping, or `"huge"`.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a page size in bytes, or \"huge\"")]
+#[serde(
+    untagged,
+    expecting = "a page size in bytes, or \"huge\", belongs here"
+)]
 enum Pages {
     Bytes(u64),
     Word(Huge),

@@ -72,7 +72,7 @@ pub(super) fn page(page: Option<PageSize>) -> PageSize {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected a whole number that is not 0, or a list of such"
+    expecting = "a whole number that is not 0, or a list of such, belongs here"
 )]
 pub(super) enum OneOrMore {
     One(NonZeroU64),

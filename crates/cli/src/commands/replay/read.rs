@@ -12,14 +12,14 @@ use serde::de::{Deserialize, Deserializer, Error};
 pub(super) fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
     // serde would take a list for the values of a struct, in the order of its fields.
     if !text.trim_start().starts_with('{') {
-        return Err("expected an object".to_owned());
+        return Err("an object, {...}, belongs here".to_owned());
     }
     serde_json::from_str(text).map_err(|error| reason(&error))
 }
 
 /// What the JSON reader says, with the place inside of the line: it counts lines from the text that it was given.
 fn reason(error: &serde_json::Error) -> String {
-    error.to_string().replace("line 1 column", "column")
+    hugemr_input::plain(&error.to_string()).replace("line 1 column", "column")
 }
 
 /// `None` where the key is absent or null, else what `parse` makes of it.

@@ -152,29 +152,29 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (text, said) in [
-            (r#"{"id":"a","op":"plan","in":{},"wnat":{}}"#, "`wnat`"),
-            (r#"{"id":"a","op":"plna","in":{}}"#, "`plna`"),
-            (r#"{"id":"a","op":"plan"}"#, "`in`"),
-            (r#"{"op":"plan","in":{}}"#, "`id`"),
+            (r#"{"id":"a","op":"plan","in":{},"wnat":{}}"#, "\"wnat\""),
+            (r#"{"id":"a","op":"plna","in":{}}"#, "\"plna\""),
+            (r#"{"id":"a","op":"plan"}"#, "\"in\""),
+            (r#"{"op":"plan","in":{}}"#, "\"id\""),
             (
                 r#"{"id":"a","id":"b","op":"plan","in":{}}"#,
-                "duplicate field `id`",
+                "the key \"id\" is given twice",
             ),
             (
                 r#"{"id":"a","op":"plan","in":{},"want":{"x":1,"x":2}}"#,
-                "duplicate field `x`",
+                "the key \"x\" is given twice",
             ),
             (r#"{"id":"a","op":"plan","in":{},"want":[]}"#, "an object"),
             (
                 r#"{"id":"a","op":"plan","in":{},"src":"rumour"}"#,
-                "`rumour`",
+                "\"rumour\"",
             ),
             (r#"{"id":"","op":"plan","in":{}}"#, "id:"),
             (r#"{"id":"\u001b[2J","op":"plan","in":{}}"#, "id:"),
-            ("[]", "expected an object"),
-            (r#"["a","plan",{}]"#, "expected an object"),
-            ("{", "EOF"),
-            (r#"{"id":"a","op":"plan","in":{}} x"#, "trailing"),
+            ("[]", "an object"),
+            (r#"["a","plan",{}]"#, "an object"),
+            ("{", "it ends"),
+            (r#"{"id":"a","op":"plan","in":{}} x"#, "behind the end"),
         ] {
             assert!(why(text).contains(said), "{text}: {}", why(text));
         }
