@@ -502,6 +502,7 @@ fn a_user_without_rights_registers_what_is_ready_and_is_told_what_needs_root() {
     let said = text(&out);
     assert_eq!(out.status.code(), Some(3), "{said}");
     assert!(said.contains("changing the pools needs root"), "{said}");
+    assert!(!said.contains("changing, for"), "{said}");
     assert!(
         said.contains(&format!("sudo hugemr reserve {size}")),
         "{said}"

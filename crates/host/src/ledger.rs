@@ -174,13 +174,7 @@ impl Lock {
     /// Waits for the lock until `cancel` says stop.
     pub(crate) fn take(root: &Root, cancel: &dyn Fn() -> bool) -> Result<Self, LedgerError> {
         const POLL: Duration = Duration::from_millis(10);
-        fs::create_dir_all(root.path(FOLDER)).map_err(LedgerError::file(FOLDER))?;
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(root.path(LOCK))
-            .map_err(LedgerError::file(LOCK))?;
+        let file = Self::open(root)?;
         loop {
             match sys::try_lock(file.as_fd()) {
                 Ok(()) => return Ok(Self { _file: file }),
@@ -196,6 +190,19 @@ impl Lock {
                 }
             }
         }
+    }
+}
+
+impl Lock {
+    /// The file of the lock, which is not taken yet.
+    pub(crate) fn open(root: &Root) -> Result<File, LedgerError> {
+        fs::create_dir_all(root.path(FOLDER)).map_err(LedgerError::file(FOLDER))?;
+        File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(root.path(LOCK))
+            .map_err(LedgerError::file(LOCK))
     }
 }
 

@@ -118,6 +118,15 @@ impl Root {
         Ok(())
     }
 
+    /// Whether a file that exists can be written: it is opened, and nothing is changed.
+    ///
+    /// # Errors
+    /// That of the system.
+    pub(crate) fn may_write(&self, path: &str) -> io::Result<()> {
+        let file = fs::OpenOptions::new().write(true).open(self.path(path));
+        file.map(|_| ())
+    }
+
     /// Writes `value` behind what the file holds, as `echo value >> path` does. Some files of the kernel forget everything
     /// when they are opened for anything else (`kprobe_events`).
     ///

@@ -7,7 +7,7 @@ use hugemr_core::size::{Bytes, Grouped, PageSize};
 use hugemr_host::facts::Memory;
 use hugemr_host::pools::Pools as HostPools;
 use hugemr_host::reserve::{
-    Change, Effort, Reserve, ReserveError, ReserveRequest, Spread, Step as PoolStep, plan,
+    Change, Effort, Reserve, ReserveError, ReserveRequest, Spread, Step as PoolStep, check, plan,
 };
 use hugemr_host::root::Root;
 
@@ -41,6 +41,9 @@ pub(crate) fn run(command: &ReserveCommand) -> Ended {
     let before = HostPools::read(&root);
     let changes = plan(&root, &request).map_err(|error| failed(command, &error))?;
     check_memory(&root, &changes).map_err(|error| failed(command, &error))?;
+    if !command.dry_run && !changes.is_empty() {
+        check(&root, &changes).map_err(|error| failed(command, &error))?;
+    }
     let mut reserved = Reserved {
         changed: false,
         dry_run: command.dry_run,

@@ -26,7 +26,7 @@ use std::num::NonZeroU64;
 
 use hugemr_core::size::PageSize;
 
-use crate::ledger::{self, Entry, Ledger, Owner};
+use crate::ledger::{self, Entry, Ledger, Lock, Owner};
 use crate::pools::pool_dir;
 use crate::root::Root;
 pub use error::ReserveError;
@@ -137,6 +137,34 @@ pub fn plan(root: &Root, request: &ReserveRequest) -> Result<Vec<Change>, Reserv
     changes(root, &entries, request, None)
 }
 
+/// Whether this process has the rights to make these changes; none of them is made.
+///
+/// # Errors
+/// What making them would end with.
+pub fn check(root: &Root, changes: &[Change]) -> Result<(), ReserveError> {
+    Lock::open(root).map_err(|error| no_ledger(error, changes))?;
+    changes.iter().try_for_each(|change| {
+        let opened = root.may_write(&change.file());
+        opened.map_err(|source| ReserveError::write(change, source))
+    })
+}
+
+/// Why the ledger cannot be had for these changes.
+fn no_ledger(error: ledger::LedgerError, changes: &[Change]) -> ReserveError {
+    let ledger::LedgerError::File { denied, source, .. } = &error else {
+        return error.into();
+    };
+    let closed = matches!(
+        source.kind(),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+    );
+    // Where nothing is missing nothing need be changed, either.
+    if *denied || (closed && changes.is_empty()) {
+        return ReserveError::not_allowed(changes);
+    }
+    error.into()
+}
+
 /// A reservation to be made.
 pub struct Reserve<'a> {
     root: &'a Root,
@@ -200,22 +228,10 @@ impl<'a> Reserve<'a> {
     pub fn run(mut self) -> Result<Reservation, ReserveError> {
         let never = || false;
         let cancel = self.cancel.unwrap_or(&never);
-        let allowed = |error: ledger::LedgerError| {
-            let ledger::LedgerError::File { denied, source, .. } = &error else {
-                return error.into();
-            };
+        let mut ledger = Ledger::lock(self.root, cancel).map_err(|error| {
             let changes = plan(self.root, &self.request).unwrap_or_default();
-            let closed = matches!(
-                source.kind(),
-                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-            );
-            // Where nothing is missing nothing need be changed, either.
-            if *denied || (closed && changes.is_empty()) {
-                return ReserveError::not_allowed(&changes);
-            }
-            error.into()
-        };
-        let mut ledger = Ledger::lock(self.root, cancel).map_err(allowed)?;
+            no_ledger(error, &changes)
+        })?;
         let mut work = Work {
             id: ledger.next_id(),
             owner: (!self.keep).then(|| Owner::own(self.root)),

@@ -674,3 +674,26 @@ fn the_pools_of_this_machine() {
     root.write(&file, &before.to_string()).unwrap();
     assert_eq!(total(&root), before);
 }
+
+/// Whether changes may be made is found out without making one.
+#[test]
+fn rights_are_checked_without_a_change() {
+    let tree = Tree::new();
+    let sim = Sim::new(&tree, [4, 0], [100, 100]);
+    let root = sim.root();
+    let request = ReserveRequest {
+        page: M2,
+        pages: 20,
+        spread: Spread::Even,
+    };
+    let changes = plan(&root, &request).unwrap();
+    assert!(!changes.is_empty());
+    check(&root, &changes).unwrap();
+    assert_eq!(plan(&root, &request).unwrap(), changes);
+    // A pool that cannot be opened for writing: a folder in its place, which nobody writes, not even root.
+    let file = root.path(&changes[0].file());
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    let error = check(&root, &changes).unwrap_err();
+    assert!(matches!(error, ReserveError::Write { .. }), "{error}");
+}
