@@ -79,6 +79,21 @@ impl Bytes {
         Ok((Self(value), decimal))
     }
 
+    /// As an argument of a command takes it: `97GiB`, or plain bytes where the exact text has two terms or separators.
+    #[must_use]
+    pub fn argument(self) -> String {
+        let text = self.to_string();
+        match text.split_once(' ') {
+            Some((number, unit)) if unit.ends_with("iB") && !unit.contains(' ') => {
+                if number.contains(',') {
+                    return self.0.to_string();
+                }
+                format!("{number}{unit}")
+            }
+            _ => self.0.to_string(),
+        }
+    }
+
     /// Rounds up to a multiple of `step`; `None` beyond 2^64 - 1. `step` 0 counts as 1.
     #[must_use]
     pub fn round_up(self, step: u64) -> Option<Self> {
@@ -204,6 +219,31 @@ impl fmt::Display for Grouped {
         }
         f.pad(&text)
     }
+}
+
+/// A count with its noun in the singular: `1 MR`, `14 MRs`, `458,752 MTT entries`.
+#[derive(Clone, Copy, Debug)]
+pub struct Count<'a>(pub u64, pub &'a str);
+
+impl fmt::Display for Count<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(n, noun) = *self;
+        write!(f, "{} ", Grouped(n))?;
+        if n == 1 {
+            return f.write_str(noun);
+        }
+        match noun.strip_suffix('y') {
+            Some(stem) => write!(f, "{stem}ies"),
+            None if noun.ends_with("ss") => write!(f, "{noun}es"),
+            None => write!(f, "{noun}s"),
+        }
+    }
+}
+
+/// The word alone, for those that [`Count`] does not build: `is`, `are`.
+#[must_use]
+pub fn plural<'a>(n: u64, one: &'a str, many: &'a str) -> &'a str {
+    if n == 1 { one } else { many }
 }
 
 /// A page size: a power of two, at least 4 KiB.
@@ -439,6 +479,19 @@ mod tests {
         );
     }
 
+    #[test]
+    fn counts_have_their_noun() {
+        for (n, noun, text) in [
+            (1, "MR", "1 MR"),
+            (0, "MR", "0 MRs"),
+            (1, "MTT entry", "1 MTT entry"),
+            (458_752, "MTT entry", "458,752 MTT entries"),
+            (2, "process", "2 processes"),
+        ] {
+            assert_eq!(Count(n, noun).to_string(), text);
+        }
+    }
+
     proptest! {
         /// Whatever Display prints can be read back, but for the two-term and grouped forms.
         #[test]
@@ -448,6 +501,9 @@ mod tests {
             if !text.contains([',', '+', '-']) {
                 prop_assert_eq!(text.parse::<Bytes>(), Ok(bytes));
             }
+            let argument = bytes.argument();
+            prop_assert!(argument.chars().all(|c| c.is_ascii_alphanumeric() || c == '.'));
+            prop_assert_eq!(argument.parse::<Bytes>(), Ok(bytes));
         }
 
         #[test]
