@@ -66,7 +66,14 @@ pub(crate) struct CompletionsCommand {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ManCommand {}
+pub(crate) struct ManCommand {
+    /// The page of this command [default: the one of hugemr]
+    #[arg(value_name = "COMMAND")]
+    pub(crate) command: Option<String>,
+    /// Write the pages of all commands to this folder, which is made: hugemr.1, hugemr-plan.1, ...
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub(crate) to: Option<PathBuf>,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanCommand {

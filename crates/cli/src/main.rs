@@ -106,7 +106,7 @@ fn run(command: Command) -> Ended {
         Command::Learn(command) => commands::learn::run(&command),
         Command::Usage(command) => commands::usage::run(&command),
         Command::Replay(command) => commands::replay::run(&command),
-        Command::Man(_) => commands::generate::man(),
+        Command::Man(command) => commands::generate::man(&command),
         Command::Completions(command) => commands::generate::completions(command.shell),
     }
 }

@@ -72,7 +72,7 @@ commands! {
     Learn(LearnCommand), "learn", "Narrow what is known of a device by a report: what was registered, and what was refused", true;
     Usage(UsageCommand), "usage", "Show who holds MRs, how many bytes are pinned, and what is left of the table", true;
     Replay(ReplayCommand), "replay", "More: run cases from a file (JSON Lines) through the code of the commands, and compare", true;
-    Man(ManCommand), "man", "More: print the man page", false;
+    Man(ManCommand), "man", "More: print a man page, or write all of them", false;
     Completions(CompletionsCommand), "completions", "More: print shell completions", false;
 }
 

@@ -7,6 +7,7 @@ mod estimate;
 mod files;
 mod json;
 mod main_job;
+mod man;
 mod printed;
 mod real;
 mod replay;
