@@ -1,6 +1,7 @@
 //! The command line, as typed. Texts are parsed into values here, and nowhere else; what the values mean together is
 //! decided in `request`.
 
+pub(crate) mod alone;
 mod command;
 mod doctor;
 mod estimate;
@@ -16,7 +17,7 @@ use hugemr_core::backend::Access;
 use hugemr_core::errno::Errno;
 use hugemr_core::host::Driver;
 use hugemr_core::plan::{Leave, OtherUse, Pages};
-use hugemr_core::size::{Bytes, PageSize};
+use hugemr_core::size::{Bytes, PageSize, SizeError};
 use hugemr_core::version::{BundleVersion, KernelVersion};
 
 pub(crate) use command::Command;
@@ -79,7 +80,7 @@ pub(crate) struct ManCommand {
 pub(crate) struct PlanCommand {
     #[command(flatten)]
     pub(crate) what: WhatArgs,
-    /// Show each segment and quirk with its source
+    /// Show each segment and quirk with its source (the JSON has them always)
     #[arg(long)]
     pub(crate) explain: bool,
     /// Print every MR as a line (number from 0, offset, length, page), streamed; with --json as JSON Lines
@@ -113,20 +114,20 @@ pub(crate) struct RegisterCommand {
     /// Skip the refusal of the plan and show what the device answers
     #[arg(long)]
     pub(crate) force: bool,
-    /// List every MR instead of the first and the last
+    /// List every MR instead of the first and the last (the JSON has all)
     #[arg(long)]
     pub(crate) all: bool,
     /// Memory behind the MRs; a simulated device needs none
     #[arg(long, value_enum, value_name = "KIND")]
     pub(crate) memory: Option<MemoryKind>,
-    /// How simulated memory lies physically (with --memory none)
-    #[arg(long, value_enum, value_name = "KIND", default_value = "scattered")]
-    pub(crate) layout: SimLayout,
+    /// How simulated memory lies physically (with --memory none) [default: scattered]
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub(crate) layout: Option<SimLayout>,
     /// Threads that populate and register [default: one for each CPU of the process; one without memory]
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
     /// For tests of large ranges on small machines: the same N huge pages again and again behind the whole range
-    #[arg(long, value_name = "N", value_parser = parse_alias, hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = parse_alias, hide_short_help = true, conflicts_with_all = ["node", "interleave"])]
     pub(crate) alias_pages: Option<std::num::NonZeroU64>,
     /// What the MRs allow: a list of local-write, remote-read, remote-write, remote-atomic, relaxed-ordering
     #[arg(long, value_name = "LIST", value_parser = parse_access, default_value = "local-write,remote-read,remote-write")]
@@ -169,13 +170,13 @@ pub(crate) struct WhatArgs {
 #[command(next_help_heading = "Shape of the MRs")]
 pub(crate) struct ShapeArgs {
     /// Length of an MR [default: the longest that is safe]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_length)]
     pub(crate) chunk: Option<Size>,
     /// A unit of your application that no border may cut
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_length)]
     pub(crate) block: Option<Size>,
     /// One MR for each buffer
-    #[arg(long)]
+    #[arg(long, conflicts_with = "chunk")]
     pub(crate) one_mr: bool,
     /// Devices that each register all of it
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_copies)]
@@ -196,7 +197,7 @@ pub(crate) struct ShapeArgs {
 #[command(next_help_heading = "Facts that you know better")]
 pub(crate) struct FactArgs {
     /// Limit of an MR's length, instead of the device's
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_length)]
     pub(crate) max_mr_size: Option<Size>,
     /// Number of MRs, instead of the device's
     #[arg(long, value_name = "N", value_parser = parse_count)]
@@ -298,7 +299,7 @@ pub(crate) struct DiagnoseCommand {
     #[arg(long, value_name = "PAGE", value_parser = parse_page)]
     pub(crate) page: Option<PageSize>,
     /// Largest length of an MR
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_length)]
     pub(crate) max_mr_size: Option<Size>,
     /// Entries of the device's table: N, LOW-HIGH, or unknown
     #[arg(long, value_name = "N", value_parser = parse_budget)]
@@ -309,6 +310,9 @@ pub(crate) struct DiagnoseCommand {
     /// Answer as one JSON document
     #[arg(long)]
     pub(crate) json: bool,
+    /// The command line, for others like it.
+    #[arg(skip)]
+    pub(crate) typed: crate::typed::Typed,
 }
 
 #[derive(Debug, Args)]
@@ -345,7 +349,7 @@ pub(crate) struct Size {
 }
 
 impl FromStr for Size {
-    type Err = hugemr_core::size::SizeError;
+    type Err = SizeError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (bytes, decimal) = Bytes::parse(text)?;
         Ok(Self {
@@ -383,6 +387,15 @@ pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
         .map_err(|_| format!("{text} is above {}, the largest number", u64::MAX))
 }
 
+/// A size of at least one byte.
+pub(crate) fn parse_length(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse().map_err(|error: SizeError| error.to_string())?;
+    match size.bytes {
+        0 => Err(format!("{text:?} is too short: at least one byte")),
+        _ => Ok(size),
+    }
+}
+
 /// A whole number of at least one.
 fn parse_some<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     match parse_count(text)? {
@@ -399,7 +412,19 @@ fn parse_copies(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The number of a process, or of a node.
+/// The number of a process.
+pub(crate) fn parse_pid(text: &str) -> Result<u32, String> {
+    // PID_MAX_LIMIT, Linux include/linux/threads.h: a number is below it.
+    const MOST: u64 = 4 << 20;
+    match parse_some::<u64>(text)? {
+        n if n < MOST => u32::try_from(n).map_err(|_| format!("{n} is no process")),
+        n => Err(format!(
+            "{n} is no process: the kernel's numbers are below {MOST}"
+        )),
+    }
+}
+
+/// The number of a node.
 pub(crate) fn parse_id(text: &str) -> Result<u32, String> {
     u32::try_from(parse_count(text)?).map_err(|_| format!("{text} is no such number"))
 }
@@ -523,6 +548,8 @@ fn parse_family(text: &str) -> Result<hugemr_core::device::Family, String> {
         .ok_or_else(|| format!("{text:?} is no family (erdma, efa, ionic, mlx4, ascend, verbs)"))
 }
 
+const ACCESS: &str = "local-write, remote-read, remote-write, remote-atomic, relaxed-ordering";
+
 fn parse_access(text: &str) -> Result<Access, String> {
     let mut access = Access::empty();
     for word in text
@@ -536,8 +563,13 @@ fn parse_access(text: &str) -> Result<Access, String> {
             "remote-read" => Access::REMOTE_READ,
             "remote-atomic" => Access::REMOTE_ATOMIC,
             "relaxed-ordering" => Access::RELAXED_ORDERING,
-            _ => return Err(format!("{word:?} is no access flag")),
+            _ => return Err(format!("{word:?} is no access flag ({ACCESS})")),
         };
+    }
+    if access.is_empty() {
+        return Err(format!(
+            "{text:?} has no access flag: write a list of {ACCESS}"
+        ));
     }
     access
         .refusal()

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::args::{
     Budget, Command, FactArgs, LimitsArgs, MaybeKernel, Memlock, Size, parse_budget, parse_count,
-    parse_driver, parse_kernel, parse_memlock,
+    parse_driver, parse_kernel, parse_length, parse_memlock,
 };
 use crate::exit::Failure;
 
@@ -45,7 +45,7 @@ struct Keys {
 
 /// A text, or a number as its text.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "it is neither a number nor a text")]
 enum Word {
     Number(u64),
     Text(String),
@@ -71,7 +71,7 @@ macro_rules! readers {
 }
 
 readers! {
-    size: Size = |text| text.parse::<Size>().map_err(|error| error.to_string());
+    size: Size = parse_length;
     count: u64 = parse_count;
     budget: Budget = parse_budget;
     kernel: MaybeKernel = parse_kernel;
@@ -85,17 +85,12 @@ pub(crate) fn apply(named: Option<&Path>, command: &mut Command) -> Result<(), F
         return Ok(());
     };
     let config: Config = toml::from_str(&text).map_err(|error| {
-        let shown = error.to_string();
-        let place = shown.lines().next().unwrap_or_default();
-        let place = place.strip_prefix("TOML parse error at ").unwrap_or(place);
-        // The line of the file names the key.
-        let line = shown
-            .lines()
-            .find_map(|line| Some(line.split_once(" | ")?.1.trim().to_owned()));
+        let place = hugemr_input::Place::of(&text, error.span());
+        let line = text.lines().nth(place.line - 1).map(str::trim);
         let failure = Failure::usage(format_args!(
             "{}, {place}: {}",
             path.display(),
-            error.message().trim()
+            hugemr_input::plain(error.message())
         ));
         match line {
             Some(line) => failure.with(line),

@@ -34,12 +34,13 @@ use render::words;
 use typed::Typed;
 
 fn main() -> ExitCode {
-    let mut cli = match parse() {
-        Ok(cli) => cli,
+    let (mut cli, typed) = match parse() {
+        Ok(parsed) => parsed,
         Err(error) => return not_parsed(&error),
     };
     let style = style(&cli.command);
     let ended = config::apply(cli.everywhere.config.as_deref(), &mut cli.command)
+        .and_then(|()| args::alone::check(&cli.command, &typed))
         .and_then(|()| run(cli.command));
     match ended {
         Ok(exit) => exit.into(),
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 /// The command line, with what was typed kept for the lines that are printed.
-fn parse() -> Result<Cli, clap::Error> {
+fn parse() -> Result<(Cli, Typed), clap::Error> {
     let mut command = Cli::command();
     let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
     let typed = Typed::of(&command, &matches);
@@ -59,11 +60,13 @@ fn parse() -> Result<Cli, clap::Error> {
     std::mem::forget(command);
     let mut cli = Cli::from_arg_matches_mut(&mut matches)?;
     match &mut cli.command {
-        Command::Plan(command) => command.what.typed = typed,
-        Command::Register(command) => command.what.typed = typed,
+        Command::Plan(command) => command.what.typed = typed.clone(),
+        Command::Register(command) => command.what.typed = typed.clone(),
+        Command::Doctor(command) => command.typed = typed.clone(),
+        Command::Diagnose(command) => command.typed = typed.clone(),
         _ => {}
     }
-    Ok(cli)
+    Ok((cli, typed))
 }
 
 /// Help and version are answers; clap knows which stream and which of them are failures.

@@ -10,24 +10,21 @@ use crate::args::{Budget, FactArgs, Memlock, Size, WhatArgs};
 use crate::exit::Failure;
 
 /// The request of a command line.
-pub(crate) fn request(what: &WhatArgs) -> Result<PlanRequest, Failure> {
+pub(crate) fn request(what: &WhatArgs) -> PlanRequest {
     let wish = match what.sizes.as_slice() {
         [one] => Wish::Total(one.bytes),
         several => Wish::Buffers(several.iter().map(|size| size.bytes).collect()),
     };
     let mut request = PlanRequest::new(wish).pages(what.pages);
     request.chunk = what.shape.chunk.as_ref().map(|size| size.bytes);
-    request.block = match what.shape.block.as_ref().map(|size| size.bytes) {
-        Some(0) => return Err(Failure::usage("--block 0: a block has at least one byte")),
-        block => block,
-    };
+    request.block = what.shape.block.as_ref().map(|size| size.bytes);
     request.max_mr_size = what.facts.max_mr_size.as_ref().map(|size| size.bytes);
     request.single = what.shape.one_mr;
     request.devices = what.shape.devices;
     request.pds = what.shape.pds;
     request.leave = what.shape.leave;
     request.others.clone_from(&what.shape.other);
-    Ok(request)
+    request
 }
 
 /// Sizes in decimal units, for a note: nearly always `GiB` was meant.

@@ -55,6 +55,21 @@ const OF_ONE: &[&str] = &[
     "verify",
 ];
 
+/// Flags that name files.
+const FILES: &[&str] = &["config", "limits"];
+
+/// Flags that state what the device and the host are.
+const STATED: &[&str] = &[
+    "config",
+    "limits",
+    "max-mr-size",
+    "max-mr",
+    "budget",
+    "kernel",
+    "driver",
+    "memlock",
+];
+
 /// Flags that ask for another answer to the same request; they are not repeated.
 const ANSWERS: &[&str] = &["json", "list", "explain", "all", "estimate", "rate"];
 
@@ -76,6 +91,32 @@ impl Typed {
             verb: verb.to_owned(),
             given: found.into_iter().map(|(_, given)| given).collect(),
         }
+    }
+
+    /// Whether the command line has the flag.
+    pub(crate) fn has(&self, flag: &str) -> bool {
+        let is = |given: &Given| given.long.as_deref() == Some(flag);
+        self.given.iter().any(is)
+    }
+
+    /// The end of a command line: the facts that were stated, and the files, each flag with a blank before it.
+    pub(crate) fn stated(&self) -> String {
+        self.tail(STATED)
+    }
+
+    /// The same of the files alone.
+    pub(crate) fn files(&self) -> String {
+        self.tail(FILES)
+    }
+
+    fn tail(&self, flags: &[&str]) -> String {
+        let mut tail = String::new();
+        for given in &self.given {
+            if let Some(flag) = given.long.as_deref().filter(|flag| flags.contains(flag)) {
+                given.push(flag, &mut tail);
+            }
+        }
+        tail
     }
 
     /// A command line of `verb`: what was typed, as far as `verb` takes it, but for the change.
@@ -100,20 +141,7 @@ impl Typed {
             if replaced || left_out || !takes(flag) {
                 continue;
             }
-            for values in &given.times {
-                match values.as_slice() {
-                    [] => push(&mut line, OsStr::new(&format!("--{flag}"))),
-                    [value] if given.equals || value.as_bytes().starts_with(b"-") => {
-                        let mut word = OsString::from(format!("--{flag}="));
-                        word.push(value);
-                        push(&mut line, &word);
-                    }
-                    values => {
-                        push(&mut line, OsStr::new(&format!("--{flag}")));
-                        values.iter().for_each(|value| push(&mut line, value));
-                    }
-                }
-            }
+            given.push(flag, &mut line);
         }
         for (flag, value) in &change.set {
             push(&mut line, OsStr::new(&format!("--{flag}")));
@@ -122,6 +150,26 @@ impl Typed {
             }
         }
         line
+    }
+}
+
+impl Given {
+    /// Each time that the flag was given.
+    fn push(&self, flag: &str, line: &mut String) {
+        for values in &self.times {
+            match values.as_slice() {
+                [] => push(line, OsStr::new(&format!("--{flag}"))),
+                [value] if self.equals || value.as_bytes().starts_with(b"-") => {
+                    let mut word = OsString::from(format!("--{flag}="));
+                    word.push(value);
+                    push(line, &word);
+                }
+                values => {
+                    push(line, OsStr::new(&format!("--{flag}")));
+                    values.iter().for_each(|value| push(line, value));
+                }
+            }
+        }
     }
 }
 

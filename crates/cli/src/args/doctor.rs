@@ -6,7 +6,7 @@ use clap::Args;
 use hugemr_core::host::Driver;
 use hugemr_core::plan::Pages;
 
-use super::{FactArgs, MaybeKernel, Size, parse_driver, parse_id, parse_kernel, parse_pages};
+use super::{FactArgs, MaybeKernel, Size, parse_driver, parse_kernel, parse_pages, parse_pid};
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorCommand {
@@ -17,7 +17,7 @@ pub(crate) struct DoctorCommand {
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// For the process with this number, instead of this one: its limits, rights and cgroups
-    #[arg(long, value_name = "N", value_parser = parse_id)]
+    #[arg(long, value_name = "N", value_parser = parse_pid)]
     pub(crate) pid: Option<u32>,
     /// Pages behind the memory (with --for): auto, 2MiB, 1GiB, mixed, thp, 4KiB
     #[arg(long, value_name = "PAGES", value_parser = parse_pages, default_value = "auto", requires = "size")]
@@ -42,12 +42,15 @@ pub(crate) struct DoctorCommand {
     pub(crate) strict: bool,
     #[command(flatten)]
     pub(crate) facts: FactArgs,
+    /// The command line, for others like it.
+    #[arg(skip)]
+    pub(crate) typed: crate::typed::Typed,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectCommand {
     /// The process
-    #[arg(long, value_name = "N", value_parser = parse_id)]
+    #[arg(long, value_name = "N", value_parser = parse_pid)]
     pub(crate) pid: u32,
     /// Show every mapping that could be an MR, not only the largest
     #[arg(long)]

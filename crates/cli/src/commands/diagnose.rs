@@ -60,8 +60,12 @@ fn told(command: &DiagnoseCommand, evidence: &mut Evidence) {
     if let Some(size) = &command.max_mr_size {
         evidence.max_mr_size = Some(given(size.bytes, "--max-mr-size"));
     }
-    if let Some(Budget::Between(low, high)) = command.budget {
-        evidence.entries_budget = Some(Limit::interval(low, Some(high), source("--budget")));
+    match command.budget {
+        Some(Budget::Between(low, high)) => {
+            evidence.entries_budget = Some(Limit::interval(low, Some(high), source("--budget")));
+        }
+        Some(Budget::Unknown) => evidence.entries_budget = None,
+        None => {}
     }
     match command.memlock {
         Some(Memlock::Unlimited) => evidence.memlock = Some(Limit::unlimited(source("--memlock"))),

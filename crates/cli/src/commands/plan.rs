@@ -32,7 +32,7 @@ pub(crate) fn ask(what: &WhatArgs) -> Result<Asked, Failure> {
     for note in request::decimal_notes(what) {
         remark(&format!("note: {note}"));
     }
-    let request = request::request(what)?;
+    let request = request::request(what);
     let (opened, mut host) = device::open(what.device.as_deref(), &what.facts)?;
     let mut device = opened.device();
     let identity = opened.identity();

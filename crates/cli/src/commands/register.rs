@@ -1,5 +1,7 @@
 //! `hugemr register`: plan, memory, registration, keys, release.
 
+mod asked;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,9 +10,11 @@ use hugemr::{Build, BuildError, Cause, Proof, ProofError};
 use hugemr_core::backend::{NoMemory, RegBackend, VerifyBackend, VerifyError};
 use hugemr_core::chunks::Chunk;
 use hugemr_core::layout::PhysRun;
-use hugemr_core::plan::{Code, Pages, Plan, Refusal, Verdict, plan};
+use hugemr_core::plan::{Code, Plan, Verdict};
 use hugemr_core::registrar::{Options, Registration};
 use hugemr_core::size::PageSize;
+
+use asked::{can_be_mapped, forced, memory_kind, only_node, planned, together};
 
 use super::plan::{Asked, ask, refused};
 use super::{remark, say};
@@ -37,6 +41,7 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
     }
     let mut asked = ask(&command.what)?;
     let memory = memory_kind(command, &asked.opened)?;
+    together(command, memory)?;
     if memory == MemoryKind::Real && asked.opened.simulated().is_some() {
         // Memory of this host on a simulated device: the pools are real, pinning is not.
         let real = host::read();
@@ -48,22 +53,8 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         asked.host.nodes = None;
         asked.host.cgroup.clear();
     }
-    if command.time.estimate && memory == MemoryKind::None {
-        return Err(Failure::usage(
-            "--estimate: no memory is mapped that could take time; add --memory real",
-        ));
-    }
     if memory == MemoryKind::Real {
         only_node(&mut asked, command.nodes.node)?;
-    } else if command.nodes.node.is_some() || command.nodes.interleave {
-        return Err(Failure::usage(
-            "--node, --interleave: no memory is mapped that could lie on a node; add --memory real",
-        ));
-    }
-    if command.reserve && memory == MemoryKind::None {
-        return Err(Failure::usage(
-            "--reserve: no memory is mapped that could need pages; add --memory real",
-        ));
     }
     let plan = match planned(command, &asked) {
         Ok(plan) => plan,
@@ -120,80 +111,6 @@ fn style(command: &RegisterCommand) -> Style {
     }
 }
 
-/// This host maps its base page and huge pages of its pools, and no others; nothing is to be populated for a size that cannot
-/// come.
-fn can_be_mapped(plan: &Plan) -> Result<(), Failure> {
-    let base = host::base_page();
-    let huge = host::huge_page_sizes();
-    let fits = |page: &PageSize| Some(*page) == base || huge.contains(page);
-    let mut pages = plan.segments.iter().map(|segment| segment.page);
-    let Some(page) = pages.find(|page| plan.pages != Pages::Thp && !fits(page)) else {
-        return Ok(());
-    };
-    let there: Vec<String> = base.iter().chain(&huge).map(PageSize::to_string).collect();
-    Err(Failure {
-        exit: Exit::No,
-        ..Failure::usage(format_args!("this host maps no pages of {page}"))
-    }
-    .with(format!("pages that it maps: {}", there.join(", "))))
-}
-
-/// Plans with the pools of one node, where only that one is wanted.
-fn only_node(asked: &mut Asked, node: Option<u32>) -> Result<(), Failure> {
-    let (Some(wanted), Some(nodes)) = (node, &mut asked.host.nodes) else {
-        return Ok(());
-    };
-    let there: Vec<String> = nodes.iter().map(|node| node.id.to_string()).collect();
-    nodes.retain(|node| node.id == wanted);
-    if nodes.is_empty() {
-        return Err(Failure::usage(format_args!(
-            "--node {wanted}: this host has no such NUMA node (it has {})",
-            there.join(", ")
-        )));
-    }
-    Ok(())
-}
-
-/// Plans; with `--reserve` with the pages that could be added.
-fn planned(command: &RegisterCommand, asked: &Asked) -> Result<Plan, Box<Refusal>> {
-    let of = |host| plan(&asked.request, &asked.device, host);
-    let first = match of(&asked.host) {
-        Err(refusal) if command.reserve && refusal.code == Code::HugepageShort => refusal,
-        other => return other,
-    };
-    match of(&host::with_raised_pools(&asked.host, asked.request.pages)) {
-        // More than there is: the true count of the pools says more than what could be added.
-        Err(second) if second.code == Code::HugepageShort => {
-            remark("--reserve: not even with all the memory that is available");
-            Err(first)
-        }
-        other => other,
-    }
-}
-
-/// The plan inside a refusal.
-fn forced(refusal: Refusal) -> Result<Plan, Failure> {
-    remark(&format!(
-        "forced, although it does not fit: {}",
-        refusal.text
-    ));
-    refusal.plan.map(|plan| *plan).ok_or_else(|| Failure {
-        exit: Exit::No,
-        ..Failure::usage(format_args!("there is nothing to force: {}", refusal.text))
-    })
-}
-
-fn memory_kind(command: &RegisterCommand, opened: &Opened) -> Result<MemoryKind, Failure> {
-    match (command.memory, opened) {
-        (Some(MemoryKind::None), Opened::Real(_)) => {
-            Err(Failure::usage("--memory none: a real device needs memory"))
-        }
-        (Some(kind), _) => Ok(kind),
-        (None, Opened::Simulated(_)) => Ok(MemoryKind::None),
-        (None, Opened::Real(_)) => Ok(MemoryKind::Real),
-    }
-}
-
 /// One run of the command, after the plan.
 struct Run<'a> {
     command: &'a RegisterCommand,
@@ -221,7 +138,7 @@ impl Run<'_> {
             len: self.plan.mapped,
             page,
         };
-        let contiguous = self.command.layout == SimLayout::Contiguous;
+        let contiguous = self.command.layout == Some(SimLayout::Contiguous);
         device::back(device, SIMULATED_BASE, &self.plan.segments, contiguous)?;
         let steps = Steps::new(self.command.what.json, self.watch, self.plan.mapped);
         self.watch.comes_to(hugemr::Step::Register);

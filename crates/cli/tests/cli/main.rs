@@ -12,3 +12,4 @@ mod printed;
 mod real;
 mod replay;
 mod streams;
+mod together;

@@ -216,7 +216,7 @@ fn what_cannot_be_read_is_bad_input() {
     text(&hugemr(["doctor", "--facts", &tree.at("none.json")]), 2);
     text(&hugemr(["doctor", "--host-root", &tree.at("none")]), 2);
     text(&hugemr(["doctor", "--device", "sim:none"]), 2);
-    text(&hugemr(["doctor", "--pid", "4194305"]), 3);
+    text(&hugemr(["doctor", "--pid", "4194303"]), 3);
 }
 
 #[test]

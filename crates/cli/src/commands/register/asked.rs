@@ -1,0 +1,134 @@
+//! Before anything is done: which flags go together, what the host has, and the plan.
+
+use hugemr_core::plan::{Code, Pages, Plan, Refusal, plan};
+use hugemr_core::size::PageSize;
+
+use crate::args::{MemoryKind, RegisterCommand};
+use crate::commands::plan::Asked;
+use crate::commands::remark;
+use crate::device::Opened;
+use crate::exit::{Exit, Failure};
+use crate::host;
+
+/// Refuses flags that would have no effect: each with what to drop or add.
+pub(super) fn together(command: &RegisterCommand, memory: MemoryKind) -> Result<(), Failure> {
+    let pages = command.what.pages;
+    let no_pool = match pages {
+        Pages::Only(page) => page <= PageSize::K64,
+        Pages::Thp => true,
+        Pages::Auto | Pages::Mixed => false,
+    };
+    let mapped = memory == MemoryKind::Real;
+    let nodes = command.nodes.node.is_some() || command.nodes.interleave;
+    let refused = [
+        (
+            command.time.estimate && !mapped,
+            "--estimate: no memory is mapped that could take time; add --memory real",
+        ),
+        (
+            nodes && !mapped,
+            "--node, --interleave: no memory is mapped that could lie on a node; add --memory real",
+        ),
+        (
+            command.reserve && !mapped,
+            "--reserve: no memory is mapped that could need pages; add --memory real",
+        ),
+        (
+            command.alias_pages.is_some() && !mapped,
+            "--alias-pages: no memory is mapped that the pages could stand for; add --memory real",
+        ),
+        (
+            command.layout.is_some() && mapped,
+            "--layout: memory of this host lies as the kernel lays it; drop it, or simulate memory with --memory none",
+        ),
+        (
+            command.reserve && no_pool,
+            "--reserve: such pages come from no pool; drop it, or ask for huge pages with --pages 2MiB",
+        ),
+        (
+            command.nodes.interleave && no_pool,
+            "--interleave: only pages of a pool are laid on the nodes in turn; drop it, or ask for huge pages with --pages 2MiB",
+        ),
+    ];
+    match refused.into_iter().find(|(refused, _)| *refused) {
+        Some((_, why)) => Err(Failure::usage(why)),
+        None => Ok(()),
+    }
+}
+
+/// This host maps its base page and huge pages of its pools, and no others; nothing is to be populated for a size that cannot
+/// come.
+pub(super) fn can_be_mapped(plan: &Plan) -> Result<(), Failure> {
+    let base = host::base_page();
+    let huge = host::huge_page_sizes();
+    let fits = |page: &PageSize| Some(*page) == base || huge.contains(page);
+    let mut pages = plan.segments.iter().map(|segment| segment.page);
+    let Some(page) = pages.find(|page| plan.pages != Pages::Thp && !fits(page)) else {
+        return Ok(());
+    };
+    let there: Vec<String> = base.iter().chain(&huge).map(PageSize::to_string).collect();
+    Err(Failure {
+        exit: Exit::No,
+        ..Failure::usage(format_args!("this host maps no pages of {page}"))
+    }
+    .with(format!("pages that it maps: {}", there.join(", "))))
+}
+
+/// Plans with the pools of one node, where only that one is wanted.
+pub(super) fn only_node(asked: &mut Asked, node: Option<u32>) -> Result<(), Failure> {
+    let (Some(wanted), Some(nodes)) = (node, &mut asked.host.nodes) else {
+        return Ok(());
+    };
+    let there: Vec<String> = nodes.iter().map(|node| node.id.to_string()).collect();
+    nodes.retain(|node| node.id == wanted);
+    if nodes.is_empty() {
+        return Err(Failure::usage(format_args!(
+            "--node {wanted}: this host has no such NUMA node (it has {})",
+            there.join(", ")
+        )));
+    }
+    Ok(())
+}
+
+/// Plans; with `--reserve` with the pages that could be added.
+pub(super) fn planned(command: &RegisterCommand, asked: &Asked) -> Result<Plan, Box<Refusal>> {
+    let of = |host| plan(&asked.request, &asked.device, host);
+    let first = match of(&asked.host) {
+        Err(refusal) if command.reserve && refusal.code == Code::HugepageShort => refusal,
+        other => return other,
+    };
+    match of(&host::with_raised_pools(&asked.host, asked.request.pages)) {
+        // More than there is: the true count of the pools says more than what could be added.
+        Err(second) if second.code == Code::HugepageShort => {
+            remark("--reserve: not even with all the memory that is available");
+            Err(first)
+        }
+        other => other,
+    }
+}
+
+/// The plan inside a refusal.
+pub(super) fn forced(refusal: Refusal) -> Result<Plan, Failure> {
+    remark(&format!(
+        "forced, although it does not fit: {}",
+        refusal.text
+    ));
+    refusal.plan.map(|plan| *plan).ok_or_else(|| Failure {
+        exit: Exit::No,
+        ..Failure::usage(format_args!("there is nothing to force: {}", refusal.text))
+    })
+}
+
+pub(super) fn memory_kind(
+    command: &RegisterCommand,
+    opened: &Opened,
+) -> Result<MemoryKind, Failure> {
+    match (command.memory, opened) {
+        (Some(MemoryKind::None), Opened::Real(_)) => {
+            Err(Failure::usage("--memory none: a real device needs memory"))
+        }
+        (Some(kind), _) => Ok(kind),
+        (None, Opened::Simulated(_)) => Ok(MemoryKind::None),
+        (None, Opened::Real(_)) => Ok(MemoryKind::Real),
+    }
+}

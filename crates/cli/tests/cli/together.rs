@@ -1,0 +1,195 @@
+//! Flags that would have no effect beside each other, and values that say nothing: refused, and never passed over.
+
+use std::process::Command;
+
+use crate::common::{ARTICLE, Ran, run};
+
+/// Exit 2; one sentence that names the flags, and what to drop or to add.
+#[test]
+fn a_flag_without_effect_is_refused() {
+    let sim = format!("1GiB --device {ARTICLE}");
+    for (line, named) in [
+        (
+            "plan SIM --one-mr --chunk 1GiB",
+            vec!["--one-mr", "--chunk"],
+        ),
+        (
+            "register SIM --one-mr --chunk 1GiB",
+            vec!["--one-mr", "--chunk"],
+        ),
+        ("plan SIM --list --explain", vec!["--list", "--explain"]),
+        ("plan SIM --list --estimate", vec!["--list", "--estimate"]),
+        ("plan SIM --rate pin=1GiB/s", vec!["--estimate"]),
+        ("register SIM --rate pin=1GiB/s", vec!["--estimate"]),
+        (
+            "register SIM --estimate",
+            vec!["--estimate", "add --memory real"],
+        ),
+        (
+            "register SIM --reserve",
+            vec!["--reserve", "add --memory real"],
+        ),
+        ("register SIM --node 0", vec!["--node", "add --memory real"]),
+        (
+            "register SIM --interleave",
+            vec!["--interleave", "add --memory real"],
+        ),
+        (
+            "register SIM --alias-pages 2",
+            vec!["--alias-pages", "add --memory real"],
+        ),
+        (
+            "register SIM --memory real --layout contiguous",
+            vec!["--layout", "drop it", "--memory none"],
+        ),
+        (
+            "register SIM --memory real --layout scattered",
+            vec!["--layout", "drop it", "--memory none"],
+        ),
+        (
+            "register SIM --memory real --reserve --pages 4KiB",
+            vec!["--reserve", "drop it", "--pages 2MiB"],
+        ),
+        (
+            "register SIM --memory real --reserve --pages thp",
+            vec!["--reserve", "drop it", "--pages 2MiB"],
+        ),
+        (
+            "register SIM --memory real --interleave --pages thp",
+            vec!["--interleave", "drop it", "--pages 2MiB"],
+        ),
+        (
+            "register SIM --memory real --interleave --pages 4KiB",
+            vec!["--interleave", "drop it", "--pages 2MiB"],
+        ),
+        (
+            "register SIM --memory real --alias-pages 2 --node 0",
+            vec!["--alias-pages", "--node"],
+        ),
+        (
+            "register SIM --memory real --alias-pages 2 --interleave",
+            vec!["--alias-pages", "--interleave"],
+        ),
+        (
+            "register SIM --memory real --node 0 --interleave",
+            vec!["--node", "--interleave"],
+        ),
+        ("register SIM --devices 2", vec!["--devices"]),
+        ("register SIM --pds 2", vec!["--pds"]),
+        ("reserve 1GiB --node 0 --spread", vec!["--node", "--spread"]),
+        (
+            "doctor --budget 5",
+            vec!["--budget", "add --for", "drop it"],
+        ),
+        (
+            "doctor --max-mr 5",
+            vec!["--max-mr", "add --for", "drop it"],
+        ),
+        (
+            "doctor --max-mr-size 5GiB",
+            vec!["--max-mr-size", "add --for"],
+        ),
+        (
+            "doctor --limits x",
+            vec!["--limits", "add --for", "drop it"],
+        ),
+        ("doctor --pages 2MiB", vec!["--for"]),
+        ("doctor --facts x --save y", vec!["--facts", "--save"]),
+        ("doctor --facts x --pid 1", vec!["--facts", "--pid"]),
+        (
+            "diagnose --errno EIO --limits x",
+            vec!["--limits", "add --device", "drop it"],
+        ),
+        ("diagnose x --errno EIO", vec!["--errno", "LOG"]),
+        (
+            "learn --ok 1GiB --limits x",
+            vec!["--limits", "add --device", "drop it"],
+        ),
+        ("man plan --to x", vec!["--to"]),
+    ] {
+        let ran = run(&line.replace("SIM", &sim)).exits(2);
+        assert!(ran.out.is_empty(), "{line}: {}", ran.out);
+        for word in named {
+            assert!(ran.err.contains(word), "{line}: no {word:?} in {}", ran.err);
+        }
+    }
+}
+
+/// What looks like such a pair and has an effect.
+#[test]
+fn flags_with_effect_are_taken() {
+    for line in [
+        "plan SIM --one-mr --block 1MiB",
+        "register SIM --layout contiguous",
+        "register SIM --memory none --layout scattered",
+        "doctor --memlock unlimited --kernel 6.12.31",
+        "diagnose --errno EIO --budget unknown",
+    ] {
+        let ran = run(&line.replace("SIM", &format!("1GiB --device {ARTICLE}")));
+        assert!(ran.code != 2, "{line}: {}", ran.err);
+    }
+}
+
+/// An empty word, or one of separators alone.
+#[test]
+fn an_empty_value_is_refused() {
+    let plan = ["plan", "1GiB", "--device", ARTICLE];
+    let register = ["register", "1GiB", "--device", ARTICLE];
+    for (command, flag, values) in [
+        (&plan[..1], "", &["", " "][..]),
+        (&plan[..2], "--device", &["", "sim:"]),
+        (&plan, "--pages", &["", " "]),
+        (&plan, "--chunk", &["", "0", "0GiB"]),
+        (&plan, "--block", &["", "0"]),
+        (&plan, "--devices", &["", "0"]),
+        (&plan, "--pds", &["", "0"]),
+        (&plan, "--leave", &["", "%", ","]),
+        (&plan, "--other", &["", "@", "1GiB@", "@4KiB"]),
+        (&plan, "--max-mr-size", &["", "0"]),
+        (&plan, "--max-mr", &["", "_"]),
+        (&plan, "--budget", &["", "-", "5-", "-5"]),
+        (&plan, "--kernel", &["", "."]),
+        (&plan, "--driver", &[""]),
+        (&plan, "--memlock", &[""]),
+        (&plan, "--limits", &[""]),
+        (&plan, "--config", &[""]),
+        (&register, "--access", &["", ",", " , "]),
+        (&register, "--memory", &[""]),
+        (&register, "--layout", &[""]),
+        (&register, "--threads", &["", "0"]),
+        (&register, "--prove", &[""]),
+        (&["reserve"], "", &["", "0"]),
+        (&["reserve", "1GiB", "--dry-run"], "--pages", &[""]),
+        (&["reserve", "1GiB", "--dry-run"], "--node", &[""]),
+        (&["diagnose"], "--errno", &["", "-"]),
+        (&["diagnose", "--errno", "EIO"], "--family", &[""]),
+        (&["diagnose", "--errno", "EIO"], "--length", &[""]),
+        (&["diagnose", "--errno", "EIO"], "--page", &["", "0"]),
+        (&["doctor"], "--for", &[""]),
+        (&["doctor"], "--pid", &["", "0", "99999999", "4294967296"]),
+        (&["doctor"], "--host-root", &[""]),
+        (&["doctor"], "--facts", &[""]),
+        (&["doctor"], "--save", &[""]),
+        (&["inspect"], "--pid", &["", "0", "99999999"]),
+        (&["probe", "--device", ARTICLE], "--deadline", &[""]),
+        (&["learn"], "--ok", &[""]),
+        (&["replay"], "", &[""]),
+    ] {
+        for value in values {
+            let mut words = command.to_vec();
+            let joined = format!("{flag}={value}");
+            words.push(if flag.is_empty() { value } else { &joined });
+            let ran: Ran = Command::new(env!("CARGO_BIN_EXE_hugemr"))
+                .args(&words)
+                .output()
+                .expect("the command starts")
+                .into();
+            assert_eq!(ran.code, 2, "{words:?}: {} {}", ran.out, ran.err);
+            assert!(!ran.err.trim().is_empty(), "{words:?}");
+        }
+    }
+    let err = run("register 1GiB --device sim:erdma --access=")
+        .exits(2)
+        .err;
+    assert!(err.contains("local-write, remote-read"), "{err}");
+}
