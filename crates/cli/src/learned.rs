@@ -92,7 +92,7 @@ fn save(args: &LimitsArgs, asked: &Asked, seen: &Seen) -> Option<String> {
             record,
             path,
         }) => {
-            let now = limits::range(record.seen.entries);
+            let now = limits::entries(record.seen.entries, "");
             let was = match learned {
                 Learned::Replaced(old) => {
                     format!(", which contradicts {} before", limits::range(old))
@@ -100,7 +100,7 @@ fn save(args: &LimitsArgs, asked: &Asked, seen: &Seen) -> Option<String> {
                 _ => String::new(),
             };
             Some(format!(
-                "table of {name} is now known to have {now} entries{was} (saved in {})",
+                "table of {name} is now known to have {now}{was} (saved in {})",
                 path.display()
             ))
         }

@@ -74,7 +74,8 @@ pub(crate) fn known(args: &LimitsArgs, now: &Identity) -> Option<Record> {
 }
 
 /// Puts what is known of the device into it. What is stale is said, and not used.
-pub(crate) fn apply(args: &LimitsArgs, now: &Identity, device: &mut Device) {
+/// `named`: the device as it was named for the command, which another command takes again.
+pub(crate) fn apply(args: &LimitsArgs, now: &Identity, named: Option<&str>, device: &mut Device) {
     let Some(record) = known(args, now) else {
         return;
     };
@@ -84,11 +85,12 @@ pub(crate) fn apply(args: &LimitsArgs, now: &Identity, device: &mut Device) {
     } else {
         let file = args.quoted();
         let file = file.map_or_else(String::new, |file| format!(" --limits {file}"));
-        remark(&format!("note: {}{file}", stale(&record, now)));
+        let named = quoted(named.unwrap_or(&now.device).as_ref());
+        remark(&format!("note: {}{named}{file}", stale(&record, now)));
     }
 }
 
-/// What is stale about a record, and what was measured then.
+/// What is stale about a record, what was measured then, and the command that measures it again, up to the device.
 fn stale(record: &Record, now: &Identity) -> String {
     let changes: Vec<String> = record
         .identity
@@ -97,13 +99,19 @@ fn stale(record: &Record, now: &Identity) -> String {
         .map(|change| format!("{} was {}, is {}", change.what, change.then, change.now))
         .collect();
     format!(
-        "{} table entries of {} are of {} and not used: {}; measure again: hugemr probe --device {}",
-        range(record.seen.entries),
+        "{} of {}, measured on {}, are not used: {}; measure again: hugemr probe --device ",
+        entries(record.seen.entries, "table "),
         now.device,
         hugemr_core::limits::date(record.seconds),
-        changes.join(", "),
-        now.device
+        changes.join(", ")
     )
+}
+
+/// `5 to 9 table entries`, `1 table entry`; `of` is the word before the noun, with a blank.
+pub(crate) fn entries(range: hugemr_core::limits::Range, of: &str) -> String {
+    let one = range == (1, Some(1));
+    let noun = if one { "entry" } else { "entries" };
+    format!("{} {of}{noun}", self::range(range))
 }
 
 /// `5 to 9`, `5`, `5 or more`.

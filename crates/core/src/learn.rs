@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use crate::layout;
-use crate::size::PageSize;
+use crate::size::{Count, PageSize};
 
 /// MRs of one length that were on the device together, each from a page border on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,13 +48,13 @@ pub struct Learned {
 #[non_exhaustive]
 pub enum LearnError {
     /// More entries than can be counted.
-    #[error("{} MRs of {} B need more than 2^64 - 1 entries", .0.count, .0.mr_bytes)]
+    #[error("{} of {} B: more than 2^64 - 1 entries", Count(.0.count, "MR"), .0.mr_bytes)]
     TooBig(Tried),
     /// A failure with no MR at all.
     #[error("a failure of 0 MRs says nothing")]
     NoMr,
     /// What failed needs no more than what fitted: the budget was not the reason, or was not the same.
-    #[error("{low} entries fitted and {high_excl} did not: that is no limit of the table")]
+    #[error("{} fitted and {high_excl} did not: that is no limit of the table", Count(*low, "entry"))]
     Contradiction {
         /// So many fitted.
         low: u64,

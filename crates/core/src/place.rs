@@ -5,7 +5,7 @@
 
 use crate::chunks::Segment;
 use crate::host::Node;
-use crate::size::{Bytes, Grouped, PageSize};
+use crate::size::{Bytes, Count, Grouped, PageSize, plural};
 
 /// Where pages shall lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub enum PlaceError {
         nodes: Vec<u32>,
     },
     /// One node has too few free pages.
-    #[error("NUMA node {node} has {} free huge pages of {page}, {} are needed", Grouped(*free), Grouped(*need))]
+    #[error("NUMA node {node} has {} of {page}, {} {} needed", Count(*free, "free huge page"), Grouped(*need), plural(*need, "is", "are"))]
     Short {
         /// The node.
         node: u32,
@@ -76,10 +76,10 @@ pub enum PlaceError {
     },
     /// The nodes have enough pages together, but not for whole chunks.
     #[error(
-        "an MR would straddle two NUMA nodes: {} of {} chunks of {} find a node with so many free {page} pages ({}){}; \
+        "an MR would straddle two NUMA nodes: {} of {} of {} find a node with so many free {page} pages ({}){}; \
          or let MRs straddle with --interleave",
-        Grouped(*placed), Grouped(*chunks), Bytes(*chunk), counts(free),
-        fits.map_or_else(String::new, |fits| format!("; --chunk {} would fit", flag(fits)))
+        Grouped(*placed), Count(*chunks, "chunk"), Bytes(*chunk), counts(free),
+        fits.map_or_else(String::new, |fits| format!("; --chunk {} would fit", Bytes(fits).argument()))
     )]
     Straddles {
         /// Page size.
@@ -109,10 +109,6 @@ fn list(nodes: &[u32]) -> String {
 fn counts(free: &[(u32, u64)]) -> String {
     let text = |(node, pages): &(u32, u64)| format!("node{node} {}", Grouped(*pages));
     free.iter().map(text).collect::<Vec<_>>().join(", ")
-}
-
-fn flag(bytes: u64) -> String {
-    Bytes(bytes).to_string().replace(' ', "")
 }
 
 /// Places the chunks of all segments. Pages that a stretch takes are not free for the next.

@@ -2,7 +2,7 @@
 
 use crate::device::LOWEST_FIELD_REPORT;
 use crate::fact::{Kind, Limit, Source};
-use crate::size::Grouped;
+use crate::size::{Count, Grouped};
 
 /// Entries for each vCPU of the instance: 1 GiB of 4 KiB pages.
 ///
@@ -55,9 +55,10 @@ pub fn text(vcpus: Option<u64>) -> String {
     );
     match vcpus.and_then(|n| Some((n, by_vcpus(n)?))) {
         Some((n, entries)) => format!(
-            "{lowest}, rule of thumb {} ({} for each of {n} vCPUs, inferred)",
+            "{lowest}, rule of thumb {} ({} for each of {}, inferred)",
             Grouped(entries),
-            Grouped(ENTRIES_PER_VCPU)
+            Grouped(ENTRIES_PER_VCPU),
+            Count(n, "vCPU")
         ),
         None => lowest,
     }

@@ -3,7 +3,7 @@
 use hugemr_core::layout::Prediction;
 use hugemr_core::place::PlaceError;
 use hugemr_core::registrar::{CloseError, RegisterFailure};
-use hugemr_core::size::{Bytes, Grouped, PageSize};
+use hugemr_core::size::{Bytes, Count, Grouped, PageSize, plural};
 use hugemr_host::layout::LayoutError;
 use hugemr_host::mapping::MapError;
 use hugemr_host::populate::PopulateError;
@@ -81,8 +81,8 @@ pub enum Cause {
 pub enum CheckFailure {
     /// Smaller pages than planned, and so more entries.
     #[error(
-        "MR {mr} ({} at {addr:#x}) would take {} entries of {}, {} were planned{}",
-        Bytes(*len), Grouped(predicted.entries), predicted.page, Grouped(*planned),
+        "MR {mr} ({} at {addr:#x}) would take {} of {}, {} {} planned{}",
+        Bytes(*len), Count(predicted.entries, "entry"), predicted.page, Grouped(*planned), plural(*planned, "was", "were"),
         hole.map_or_else(String::new, |hole| format!("; the first page that is not {page} is at {hole:#x}"))
     )]
     Entries {
@@ -103,8 +103,8 @@ pub enum CheckFailure {
     },
     /// The device would be told a wrong length, and the call would succeed.
     #[error(
-        "MR {mr} ({} at {addr:#x}) would reach the device with a length of {}: it has only {} entries, and such tables are sent with 32 bits of length",
-        Bytes(*len), Bytes(predicted.wire_len), Grouped(predicted.entries)
+        "MR {mr} ({} at {addr:#x}) would reach the device with a length of {}: it has only {}, and such tables are sent with 32 bits of length",
+        Bytes(*len), Bytes(predicted.wire_len), Count(predicted.entries, "entry")
     )]
     WireLength {
         /// Number of the MR.

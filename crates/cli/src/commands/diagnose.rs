@@ -8,7 +8,7 @@ use hugemr_core::diagnose::logs::{LONGEST_LINE, Log};
 use hugemr_core::diagnose::{Diagnosis, Evidence, diagnose, given};
 use hugemr_core::fact::{Kind, Limit, Source};
 use hugemr_core::limits::Identity;
-use hugemr_core::size::Grouped;
+use hugemr_core::size::{Count, Grouped, plural};
 use hugemr_host::facts::Facts;
 use hugemr_host::root::Root;
 use hugemr_input::InputError;
@@ -49,7 +49,7 @@ fn told(command: &DiagnoseCommand, evidence: &mut Evidence) {
     if let Some(length) = &command.length {
         evidence.length = Some(length.bytes);
     }
-    evidence.limits_file = command.limits.quoted();
+    evidence.stated = command.typed.stated();
     evidence.effective_page = command.page.or(evidence.effective_page);
     if let Some(name) = &command.device {
         evidence.device = Some(crate::typed::quoted(name.as_ref()));
@@ -83,7 +83,7 @@ fn measured(command: &DiagnoseCommand, name: &str, evidence: &mut Evidence) {
         ..Identity::default()
     };
     let mut device = Device::unlimited(name, Family::of_device(name, 0));
-    limits::apply(&command.limits, &now, &mut device);
+    limits::apply(&command.limits, &now, Some(name), &mut device);
     if !device.entries.is_unlimited() {
         evidence.entries_budget = Some(device.entries);
     }
@@ -139,14 +139,15 @@ fn log(command: &DiagnoseCommand, path: &Path) -> Ended {
         }
         if dropped > 0 {
             say(&format!(
-                "{} more lines of other kinds of failures were not kept",
-                Grouped(dropped)
+                "{} of other kinds of failures {} not kept",
+                Count(dropped, "more line"),
+                plural(dropped, "was", "were")
             ))?;
         }
         if answers.is_empty() {
             say(&format!(
-                "nothing understood as a failed registration in {} lines; with --errno the error itself can be given",
-                Grouped(lines)
+                "nothing understood as a failed registration in {}; with --errno the error itself can be given",
+                Count(lines, "line")
             ))?;
         }
     }

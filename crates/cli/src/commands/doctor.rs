@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use hugemr_core::doctor::{Answer, Case, Facts, Finding, Verbs, examine, fill_platform, from_file};
+use hugemr_core::device::Device;
+use hugemr_core::doctor::{
+    Answer, Case, Commands, Facts, Finding, Verbs, examine, fill_platform, from_file, nameless,
+};
 use hugemr_core::plan::PlanRequest;
 use hugemr_host::facts::{ProcessId, doctor};
 use hugemr_host::root::Root;
@@ -11,6 +14,7 @@ use super::{remark, say};
 use crate::args::DoctorCommand;
 use crate::device::doctor as devices;
 use crate::exit::{Ended, Exit, Failure};
+use crate::typed::{Change, quoted};
 use crate::{json, limits, render, request};
 
 pub(crate) fn run(command: &DoctorCommand) -> Ended {
@@ -37,7 +41,12 @@ pub(crate) fn run(command: &DoctorCommand) -> Ended {
         asked.verbs = Verbs::Simulated(fill_platform(&mut host.platform, profile));
     }
     if let Some(identity) = &asked.identity {
-        limits::apply(&command.facts.limits, identity, &mut asked.device);
+        limits::apply(
+            &command.facts.limits,
+            identity,
+            command.device.as_deref(),
+            &mut asked.device,
+        );
     }
     request::apply_facts(&command.facts, &mut asked.device, &mut host);
     let mut plan_request = wish.map(|bytes| PlanRequest::total(bytes).pages(command.pages));
@@ -50,6 +59,7 @@ pub(crate) fn run(command: &DoctorCommand) -> Ended {
         host: &host,
         device: &asked.device,
         wish: plan_request.as_ref(),
+        commands: &commands(command, &asked.device),
     });
     report.add(about_file);
     if let Some(path) = &command.save {
@@ -71,6 +81,21 @@ pub(crate) fn run(command: &DoctorCommand) -> Ended {
         Answer::Undecided if !command.strict => Exit::Yes,
         Answer::Undecided | Answer::No => Exit::No,
     })
+}
+
+/// The device as it was named, or found; and what was stated with it.
+fn commands(command: &DoctorCommand, found: &Device) -> Commands {
+    let typed = &command.typed;
+    let found = Some(&found.name).filter(|_| found != &nameless());
+    let device = match command.device.as_ref().or(found) {
+        Some(name) => quoted(name.as_ref()),
+        None => "DEVICE".to_owned(),
+    };
+    Commands {
+        plan: format!(" --device {device}{}", typed.stated()),
+        probe: format!(" --device {device}{}", typed.files()),
+        again: typed.line("doctor", &Change::default()),
+    }
 }
 
 /// Facts of here, or of a file; with what is to be said of the file.
@@ -107,7 +132,8 @@ fn read(path: &Path) -> Result<Facts, Failure> {
         .with("take them on the node: hugemr doctor --save FILE")
     };
     let text = hugemr_input::text(path, hugemr_input::FACTS).map_err(|error| bad(&error))?;
-    let document = serde_json::from_str(&text).map_err(|error| bad(&error))?;
+    let document = serde_json::from_str(&text)
+        .map_err(|error| bad(&hugemr_input::plain(&error.to_string())))?;
     json::read_facts(document).map_err(|error| bad(&error))
 }
 

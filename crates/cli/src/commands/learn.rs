@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use hugemr_core::learn::{LearnError, Tried, budget};
 use hugemr_core::limits::{Confidence, Identity, Learned, Seen};
-use hugemr_core::size::Grouped;
+use hugemr_core::size::{Count, Grouped, plural};
 use hugemr_host::facts::Facts;
 use hugemr_host::root::Root;
 use serde_json::json;
@@ -83,11 +83,17 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
     } else {
         say(&match learned.high_excl {
             Some(high) => format!(
-                "{} entries fit, {} do not",
-                Grouped(learned.low),
-                Grouped(high)
+                "{} {}, {} {} not",
+                Count(learned.low, "entry"),
+                plural(learned.low, "fits", "fit"),
+                Grouped(high),
+                plural(high, "does", "do")
             ),
-            None => format!("{} entries fit", Grouped(learned.low)),
+            None => format!(
+                "{} {}",
+                Count(learned.low, "entry"),
+                plural(learned.low, "fits", "fit")
+            ),
         })?;
     }
     match saved {
@@ -109,9 +115,9 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
                     Learned::Narrowed | Learned::Replaced(_) => "saved",
                 };
                 say(&format!(
-                    "{what} in {}: {} table entries of {}",
+                    "{what} in {}: {} of {}",
                     path.display(),
-                    limits::range(record.seen.entries),
+                    limits::entries(record.seen.entries, "table "),
                     record.identity.device
                 ))?;
             }

@@ -12,7 +12,8 @@ use super::{remark, say, ways};
 use crate::args::{PlanCommand, WhatArgs};
 use crate::exit::{Ended, Exit, Failure};
 use crate::json::{self, PlanDocument, RefusalDocument, Style};
-use crate::typed::Change;
+use crate::render::plan::Commands;
+use crate::typed::{Change, quoted};
 use crate::{device, estimate, limits, render, request};
 
 /// Everything that `plan` and `register` need alike.
@@ -36,7 +37,12 @@ pub(crate) fn ask(what: &WhatArgs) -> Result<Asked, Failure> {
     let (opened, mut host) = device::open(what.device.as_deref(), &what.facts)?;
     let mut device = opened.device();
     let identity = opened.identity();
-    limits::apply(&what.facts.limits, &identity, &mut device);
+    limits::apply(
+        &what.facts.limits,
+        &identity,
+        what.device.as_deref(),
+        &mut device,
+    );
     request::apply_facts(&what.facts, &mut device, &mut host);
     request::consistent(&what.facts, &device, &host)?;
     let named = what.device.clone().unwrap_or_else(|| device.name.clone());
@@ -74,8 +80,15 @@ fn fits(command: &PlanCommand, asked: &Asked, plan: &Plan) -> Ended {
         let document = PlanDocument::new(&asked.device.name, plan, &asked.host);
         json::write(&document.with_estimate(estimated.as_ref()))?;
     } else {
-        let next = next(what, plan);
-        say(&render::plan(plan, &asked.device, &asked.host, &next))?;
+        let commands = Commands {
+            next: next(what, plan),
+            probe: format!(
+                "sudo hugemr probe --device {}{}",
+                quoted(asked.named.as_ref()),
+                what.typed.files()
+            ),
+        };
+        say(&render::plan(plan, &asked.device, &asked.host, &commands))?;
         if let Some(estimated) = &estimated {
             say(&render::estimate::estimate(estimated))?;
         }

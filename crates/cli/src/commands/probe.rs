@@ -7,7 +7,7 @@ use hugemr_core::fact::Limit;
 use hugemr_core::limits::{Confidence, Identity, Learned, Seen};
 use hugemr_core::probe::{End, Found, Options, Stop};
 use hugemr_core::quirk::{Quirk, QuirkState};
-use hugemr_core::size::{Bytes, Grouped, PageSize};
+use hugemr_core::size::{Bytes, Count, PageSize};
 use hugemr_host::netlink;
 
 use super::{remark, say};
@@ -56,8 +56,8 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
     let others = device::probe::others(&opened);
     if !command.beside_others && others.mrs.0 > 0 && has_users(&opened, &name) {
         return no(&format!(
-            "not probed: others hold {} MRs on {name}, and their registrations could fail meanwhile\n{}\n  way out    stop them; or accept that, and an interval: --beside-others",
-            Grouped(others.mrs.0),
+            "not probed: others hold {} on {name}, and their registrations could fail meanwhile\n{}\n  way out    stop them; or accept that, and an interval: --beside-others",
+            Count(others.mrs.0, "MR"),
             who(&opened, &name)
         ));
     }
@@ -158,14 +158,14 @@ fn finish(command: &ProbeCommand, report: &Report) -> Ended {
             })) => {
                 if let Learned::Replaced(old) = learned {
                     say(&format!(
-                        "this contradicts the {} table entries that were known before: they are replaced",
-                        limits::range(*old)
+                        "this contradicts the {} known before, which it replaces",
+                        limits::entries(*old, "table ")
                     ))?;
                 }
                 say(&format!(
-                    "saved in {}: {} table entries",
+                    "saved in {}: {}",
                     path.display(),
-                    limits::range(record.seen.entries)
+                    limits::entries(record.seen.entries, "table ")
                 ))?;
             }
             Some(Err(_)) => {}
@@ -248,9 +248,9 @@ fn pinning(command: &ProbeCommand, opened: &Opened, limit: Option<&Limit>) -> Op
         return None;
     }
     Some(format!(
-        "not probed: memlock {} allows {} entries of 4 KiB, each registration is pinned anew\n  way out    as root: sudo hugemr probe --device {}{limits}; or: ulimit -l unlimited; or: --up-to {allowed}",
+        "not probed: memlock {} allows {} of 4 KiB, each registration is pinned anew\n  way out    as root: sudo hugemr probe --device {}{limits}; or: ulimit -l unlimited; or: --up-to {allowed}",
         Bytes(stated),
-        Grouped(allowed),
+        Count(allowed, "entry"),
         crate::typed::quoted(name.as_ref())
     ))
 }
@@ -278,8 +278,8 @@ fn who(opened: &Opened, name: &str) -> String {
         .filter(|row| row.pid != Some(std::process::id()))
         .map(|row| {
             format!(
-                "  held       {} MRs, {} by {}",
-                Grouped(row.mrs),
+                "  held       {}, {} by {}",
+                Count(row.mrs, "MR"),
                 Bytes(row.bytes),
                 row.name()
             )

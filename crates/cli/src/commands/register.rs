@@ -349,8 +349,8 @@ impl Run<'_> {
                 ..Failure::system(cause)
             },
             _ => {
-                let limits_file = self.command.what.facts.limits.quoted();
-                render::failure(self.asked, self.plan, limits_file, error)
+                let stated = self.command.what.typed.stated();
+                render::failure(self.asked, self.plan, stated, error)
             }
         };
         if let Cause::Register(cause) = &*error.cause {

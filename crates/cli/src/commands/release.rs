@@ -1,6 +1,6 @@
 //! `hugemr release`: gives back the pages that hugemr has added, and no others.
 
-use hugemr_core::size::{Grouped, PageSize};
+use hugemr_core::size::{Count, Grouped, PageSize, plural};
 use hugemr_host::ledger::{self, Entry};
 use hugemr_host::pools::Pools as HostPools;
 use hugemr_host::reserve::{Change, Step as PoolStep, release_kept, release_stale};
@@ -164,8 +164,9 @@ fn say_it(released: &Released) -> Result<(), Failure> {
     }
     if released.in_use > 0 {
         say(&format!(
-            "  {} of them are in use; the kernel takes them when they are freed",
-            Grouped(released.in_use)
+            "  {} of them {} in use; the kernel takes what is freed",
+            Grouped(released.in_use),
+            plural(released.in_use, "is", "are")
         ))?;
     }
     if released.others > 0 {
@@ -175,8 +176,9 @@ fn say_it(released: &Released) -> Result<(), Failure> {
             ("left by processes that are gone", " --stale")
         };
         say(&format!(
-            "  {} more pages are {whose}: sudo hugemr release{flag}",
-            Grouped(released.others)
+            "  {} {} {whose}: sudo hugemr release{flag}",
+            Count(released.others, "more page"),
+            plural(released.others, "is", "are")
         ))?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use hugemr_core::size::{Bytes, Grouped, PageSize};
+use hugemr_core::size::{Bytes, Count, Grouped, PageSize, plural};
 use hugemr_host::facts::Memory;
 use hugemr_host::pools::Pools as HostPools;
 use hugemr_host::reserve::{
@@ -17,6 +17,7 @@ use crate::exit::{Ended, Exit, Failure};
 use crate::progress::Pools;
 use crate::render::reserve::{self as render, Persist};
 use crate::signals::Watch;
+use crate::typed::quoted;
 use crate::waiting::Waiting;
 use crate::{json, request};
 
@@ -211,7 +212,8 @@ fn persist(command: &ReserveCommand, before: &HostPools, changes: &[Change]) -> 
     };
     let program = std::env::current_exe().map_or_else(
         |_| "/usr/local/bin/hugemr".to_owned(),
-        |path| path.display().to_string(),
+        // A unit takes the single quotes of a shell, too (systemd.service(5)).
+        |path| quoted(path.as_os_str()),
     );
     let line = format!("{program} {}", arguments(command));
     Persist::new(page, total.saturating_add(added), command.node, &line)
@@ -221,10 +223,7 @@ fn persist(command: &ReserveCommand, before: &HostPools, changes: &[Change]) -> 
 fn arguments(command: &ReserveCommand) -> String {
     let mut line = format!("reserve {}", command.size.text.replace(' ', ""));
     if command.pages != PageSize::M2 {
-        line = format!(
-            "{line} --pages {}",
-            command.pages.to_string().replace(' ', "")
-        );
+        line = format!("{line} --pages {}", Bytes(command.pages.bytes()).argument());
     }
     if let Some(node) = command.node {
         line = format!("{line} --node {node}");
@@ -247,7 +246,7 @@ pub(crate) fn failure(error: &ReserveError, again: &str) -> Failure {
         ReserveError::NoSuchPage { sizes, .. } => {
             let names: Vec<String> = sizes
                 .iter()
-                .map(|size| size.to_string().replace(' ', ""))
+                .map(|size| Bytes(size.bytes()).argument())
                 .collect();
             let names = if names.is_empty() {
                 "none: it has no hugetlb".to_owned()
@@ -271,8 +270,9 @@ pub(crate) fn failure(error: &ReserveError, again: &str) -> Failure {
         ReserveError::Cancelled { back } => match back.iter().map(|(_, pages)| pages).sum() {
             0u64 => Failure::system("cancelled; no page had been added"),
             pages => Failure::system(format_args!(
-                "cancelled; {} pages that had come were given back",
-                Grouped(pages)
+                "cancelled; {} that had come {} given back",
+                Count(pages, "page"),
+                plural(pages, "was", "were")
             )),
         },
         ReserveError::Ledger(hugemr_host::ledger::LedgerError::File { denied: true, .. }) => {

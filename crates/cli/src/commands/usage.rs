@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hugemr_core::device::{Family, Used};
 use hugemr_core::limits::{Identity, Range};
-use hugemr_core::size::{Bytes, Grouped};
+use hugemr_core::size::{Bytes, Count, Grouped};
 use hugemr_host::facts::{Facts, ProcessId, kib_field};
 use hugemr_host::netlink::{self, Mr};
 use hugemr_host::root::Root;
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::say;
 use crate::args::UsageCommand;
 use crate::exit::{Ended, Exit, Failure};
+use crate::typed::quoted;
 use crate::{host, json, limits, notes, render};
 
 /// What one process holds on a device.
@@ -68,7 +69,9 @@ pub(crate) fn run(command: &UsageCommand) -> Ended {
         if command.json {
             documents.push(document(name, &rows, budget));
         } else {
-            say(&text(name, &rows, budget))?;
+            let limits = command.limits.quoted();
+            let limits = limits.map_or_else(String::new, |file| format!(" --limits {file}"));
+            say(&text(name, &rows, budget, &limits))?;
         }
     }
     if command.json {
@@ -156,7 +159,7 @@ fn span((low, high): (u64, u64)) -> String {
     limits::range((low, Some(high)))
 }
 
-fn text(name: &str, rows: &[Row], budget: Range) -> String {
+fn text(name: &str, rows: &[Row], budget: Range, limits: &str) -> String {
     if rows.is_empty() {
         return format!("{name}: no MRs");
     }
@@ -182,13 +185,17 @@ fn text(name: &str, rows: &[Row], budget: Range) -> String {
         .map(|row| row.bytes)
         .fold(0, u64::saturating_add);
     let used = total(rows);
+    let probe = format!(
+        "sudo hugemr probe --device {}{limits}",
+        quoted(name.as_ref())
+    );
     let known = match budget {
         hugemr_core::limits::UNKNOWN if Family::of_device(name, 0) == Family::Erdma => format!(
-            "size of the table never measured here; {}; know: sudo hugemr probe --device {name}",
+            "size of the table never measured here; {}; know: {probe}",
             hugemr_core::prior::text(host::cpus())
         ),
         hugemr_core::limits::UNKNOWN => {
-            format!("size of the table not known; know: sudo hugemr probe --device {name}")
+            format!("size of the table not known; know: {probe}")
         }
         (low, high) => format!(
             "of {} that the table has: {} left",
@@ -200,10 +207,10 @@ fn text(name: &str, rows: &[Row], budget: Range) -> String {
         ),
     };
     format!(
-        "{name}: {} MRs, {}, {} table entries\n{}\n{known}\nentries are exact for processes of hugemr, and for others from 1 GiB pages to 4 KiB pages; QPs and CQs can take more",
-        Grouped(mrs),
+        "{name}: {}, {}, {}\n{}\n{known}\nentries are exact for processes of hugemr, and for others from 1 GiB pages to 4 KiB pages; QPs and CQs can take more",
+        Count(mrs, "MR"),
         Bytes(all),
-        span(used),
+        limits::entries((used.0, Some(used.1)), "table "),
         render::table(
             &[
                 "pid",

@@ -1,7 +1,7 @@
 //! Ways out of a refused plan, as they are on this host and for this command, with the command lines.
 
-use hugemr_core::plan::{PlanRequest, Refusal, Verdict, WayOut, plan};
-use hugemr_core::size::PageSize;
+use hugemr_core::plan::{PlanRequest, Refusal, Verdict, WayOut, plan, reserve_command};
+use hugemr_core::size::{Bytes, PageSize};
 use hugemr_host::facts::Memory;
 use hugemr_host::pools::Pools;
 use hugemr_host::root::Root;
@@ -73,24 +73,29 @@ fn commands(way: &WayOut, verb: &str, what: &WhatArgs) -> Vec<String> {
     match way {
         WayOut::Pages(other) => vec![again(with("pages", words::pages_flag(other.pages)))],
         WayOut::Smaller(bytes) => vec![again(Change {
-            size: Some(words::size_flag(*bytes)),
+            size: Some(Bytes(*bytes).argument()),
             ..Change::default()
         })],
         WayOut::LongerChunks(bytes) | WayOut::ShorterChunks(bytes) => vec![again(Change {
             // Shorter MRs are not one MR.
             without: vec!["one-mr"],
-            ..with("chunk", words::size_flag(*bytes))
+            ..with("chunk", Bytes(*bytes).argument())
         })],
         WayOut::OwnChunks(_) => vec![again(Change {
             without: vec!["one-mr", "chunk"],
             ..Change::default()
         })],
+        WayOut::Leave(0) => vec![again(Change {
+            without: vec!["leave"],
+            ..Change::default()
+        })],
+        WayOut::Leave(entries) => vec![again(with("leave", entries.to_string()))],
         WayOut::Reserve { page, need, .. } => {
             let raised = Change {
                 set: vec![("reserve", None)],
                 ..Change::default()
             };
-            let mut commands = vec![reserve(*page, *need)];
+            let mut commands = vec![reserve_command(*page, *need)];
             if what.shape.devices == 1 && what.shape.pds == 1 {
                 commands.push(what.typed.line("register", &raised));
             }
@@ -98,15 +103,4 @@ fn commands(way: &WayOut, verb: &str, what: &WhatArgs) -> Vec<String> {
         }
         _ => Vec::new(),
     }
-}
-
-/// Until so much is free.
-fn reserve(page: PageSize, need: u64) -> String {
-    let size = words::size_flag(need.saturating_mul(page.bytes()));
-    let pages = if page == PageSize::M2 {
-        String::new()
-    } else {
-        format!(" --pages {}", words::size_flag(page.bytes()))
-    };
-    format!("sudo hugemr reserve {size}{pages}")
 }

@@ -237,6 +237,7 @@ fn way_out(way: &Way) -> Value {
         WayOut::OwnChunks(bytes) => json!({ "way": "own_chunks", "bytes": bytes }),
         WayOut::Override(bytes) => json!({ "way": "max_mr_size", "bytes": bytes }),
         WayOut::Memlock(bytes) => json!({ "way": "memlock", "bytes": bytes }),
+        WayOut::Leave(entries) => json!({ "way": "leave", "entries": entries }),
         WayOut::Lift(quirk, how) => json!({ "way": "lift", "quirk": quirk.code(), "how": how }),
         other => json!({ "way": format!("{other:?}") }),
     };

@@ -2,9 +2,7 @@
 
 use hugemr_core::diagnose::logs::WithoutErrno;
 use hugemr_core::diagnose::{Diagnosis, Ranked, Standing};
-use hugemr_core::size::{Bytes, Grouped};
-
-use super::words;
+use hugemr_core::size::{Bytes, Count, Grouped, plural};
 
 /// The whole answer.
 pub(crate) fn long(diagnosis: &Diagnosis) -> String {
@@ -35,9 +33,9 @@ pub(crate) fn long(diagnosis: &Diagnosis) -> String {
     }
     if let Some(cost) = diagnosis.arithmetic {
         lines.push(format!(
-            "{}: {} entries at 4 KiB, {} at 64 KiB, {} at 2 MiB, {} at 1 GiB",
+            "{}: {} at 4 KiB, {} at 64 KiB, {} at 2 MiB, {} at 1 GiB",
             Bytes(cost.length),
-            Grouped(cost.entries_4k),
+            Count(cost.entries_4k, "entry"),
             Grouped(cost.entries_64k),
             Grouped(cost.entries_2m),
             Grouped(cost.entries_1g)
@@ -76,10 +74,9 @@ pub(crate) fn without_errno(silent: &WithoutErrno) -> String {
         lines.push("...".to_owned());
     }
     format!(
-        "{} more {} ({} {}): errno not readable; the same failure told again by an upper layer, or another one: run the program with LC_ALL=C",
-        Grouped(silent.count),
-        words::plural(silent.count, "failure", "failures"),
-        words::plural(silent.count, "line", "lines"),
+        "{} ({} {}): errno not readable; the same failure told again by an upper layer, or another one: run the program with LC_ALL=C",
+        Count(silent.count, "more failure"),
+        plural(silent.count, "line", "lines"),
         lines.join(", ")
     )
 }

@@ -2,7 +2,7 @@
 
 use hugemr_core::doctor::{Answer, Finding, Harm, Report};
 use hugemr_core::plan::Plan;
-use hugemr_core::size::Bytes;
+use hugemr_core::size::{Bytes, Count};
 
 use super::words;
 
@@ -19,8 +19,7 @@ pub(crate) fn doctor(report: &Report, wish: Option<u64>, all: bool) -> String {
     }
     let fine = report.count(Harm::Fine);
     if fine > 0 && !all {
-        let word = if fine == 1 { "check" } else { "checks" };
-        lines.push(format!("({fine} {word} fine: --all)"));
+        lines.push(format!("({} fine: --all)", Count(fine as u64, "check")));
     }
     lines.join("\n")
 }
@@ -86,13 +85,36 @@ fn say(finding: &Finding) -> String {
     lines.join("\n")
 }
 
-/// The text behind its head, broken between words where it is too wide. Blanks inside a line stay as they are.
+/// Pieces between which a line may be broken: words, and each command of ours as a whole, so that it can be copied.
+fn pieces(text: &str) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let bare = rest.trim_start_matches('(');
+        let is_command = bare.starts_with("sudo hugemr ") || bare.starts_with("hugemr ");
+        // A command ends before the next one, or before the gap of a remark.
+        let ends = if is_command {
+            ["; ", "   "]
+        } else {
+            [" ", " "]
+        };
+        let end = ends
+            .iter()
+            .filter_map(|end| Some(rest.find(end)? + end.len()));
+        let (piece, behind) = rest.split_at(end.min().unwrap_or(rest.len()));
+        pieces.push(piece);
+        rest = behind;
+    }
+    pieces
+}
+
+/// The text behind its head, broken between pieces where it is too wide. Blanks inside a line stay as they are.
 fn wrap(head: &str, text: &str) -> String {
     let indent = " ".repeat(head.chars().count());
     let mut lines = Vec::new();
     let mut line = head.to_owned();
     let mut first = true;
-    for word in text.split_inclusive(' ') {
+    for word in pieces(text) {
         let width = line.chars().count() + word.trim_end().chars().count();
         if width > WIDTH && !first && !word.trim().is_empty() {
             lines.push(line.trim_end().to_owned());
@@ -116,6 +138,17 @@ mod tests {
         assert_eq!(text.lines().count(), 3);
         assert!(text.lines().nth(1).unwrap().starts_with("      word"));
         assert_eq!(wrap("a ", "b   c"), "a b   c");
+        let command = format!("sudo hugemr probe --device 'sim:{}'", "a b/".repeat(30));
+        let text = wrap(
+            "know  ",
+            &format!("measure it: {command}; or state it: --budget N"),
+        );
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let other = format!("{command};");
+        assert_eq!(
+            lines,
+            ["know  measure it:", &other, "or state it: --budget N"]
+        );
         assert_eq!(
             wrap("a ", &"x".repeat(200)),
             format!("a {}", "x".repeat(200))

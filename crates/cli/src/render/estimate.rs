@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hugemr_core::estimate::{Cost, Seconds};
-use hugemr_core::size::Grouped;
+use hugemr_core::size::{Count, plural};
 
 use super::register::seconds;
 use super::table;
@@ -19,15 +19,13 @@ pub(crate) fn estimate(of: &Estimated) -> String {
     let reserve = match missing {
         0 => "no page is missing".to_owned(),
         _ => format!(
-            "{} pages are missing; {}",
-            Grouped(missing),
+            "{} {} missing; {}",
+            Count(missing, "page"),
+            plural(missing, "is", "are"),
             known(&of.costs.reserve)
         ),
     };
-    let threads = match of.way.threads {
-        1 => "1 thread".to_owned(),
-        n => format!("{} threads", Grouped(n)),
-    };
+    let threads = Count(of.way.threads, "thread");
     let times = &of.times;
     let rows = [
         ("reserve", times.reserve, reserve),

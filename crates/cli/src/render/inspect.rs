@@ -1,7 +1,7 @@
 //! A process's memory: what backs it, and what MRs over it would cost.
 
 use hugemr_core::inspect::LONGEST_MR;
-use hugemr_core::size::{Bytes, Grouped, MIB, PageSize};
+use hugemr_core::size::{Bytes, Count, Grouped, MIB, PageSize};
 use hugemr_host::inspect::NoLayout;
 
 use super::{table, words};
@@ -18,15 +18,10 @@ pub(crate) fn inspect(seen: &Inspected, all: bool) -> String {
         .process
         .pinned
         .map_or_else(|| "unknown".to_owned(), |bytes| Bytes(bytes).to_string());
-    let word = if seen.rows.len() == 1 {
-        "mapping"
-    } else {
-        "mappings"
-    };
     let mut lines = vec![format!(
-        "pid {} {name}: {} {word} that could be MRs, {} in all; pinned now {pinned} (VmPin)",
+        "pid {} {name}: {} that could be MRs, {} in all; pinned now {pinned} (VmPin)",
         seen.pid,
-        seen.rows.len(),
+        Count(seen.rows.len() as u64, "mapping"),
         Bytes(seen.total.bytes),
     )];
     let shown: Vec<&Row> = if all {

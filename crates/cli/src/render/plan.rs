@@ -5,13 +5,21 @@ use hugemr_core::fact::{Fit, Limit};
 use hugemr_core::host::Host;
 use hugemr_core::plan::{Check, ChunkBound, Code, Pages, Plan, Resource, Verdict};
 use hugemr_core::quirk::{Presence, Quirk, QuirkState};
-use hugemr_core::size::{Bytes, Grouped, PageSize};
+use hugemr_core::size::{Bytes, Count, Grouped, PageSize};
 
 use super::table::table;
 use super::words;
 
-/// The whole answer. `next` is the command line that carries the plan out.
-pub(crate) fn plan(plan: &Plan, device: &Device, host: &Host, next: &str) -> String {
+/// Command lines for an answer.
+pub(crate) struct Commands {
+    /// Carries the plan out; empty where none does.
+    pub(crate) next: String,
+    /// Measures the device.
+    pub(crate) probe: String,
+}
+
+/// The whole answer.
+pub(crate) fn plan(plan: &Plan, device: &Device, host: &Host, commands: &Commands) -> String {
     let mut lines = vec![headline(plan)];
     lines.extend(words::rounded(plan).map(|text| format!("  {text}")));
     lines.push(arithmetic(plan));
@@ -29,14 +37,15 @@ pub(crate) fn plan(plan: &Plan, device: &Device, host: &Host, next: &str) -> Str
             }
         ));
     }
-    if let Some(text) = undecided(plan, device, host) {
+    if let Some(text) = undecided(plan, device, host, &commands.probe) {
         lines.push(text);
     }
-    if next.is_empty() {
+    if commands.next.is_empty() {
         lines.push("every MR: --list, every rule: --explain".to_owned());
     } else {
         lines.push(format!(
-            "next: {next}          every MR: --list, every rule: --explain"
+            "next: {}          every MR: --list, every rule: --explain",
+            commands.next
         ));
     }
     lines.join("\n")
@@ -172,8 +181,8 @@ fn standing(plan: &Plan, state: &QuirkState) -> String {
         (Quirk::WireLength, Some(most)) if plan.chunk >= 4 << 30 => {
             let entries = plan.chunk / page.bytes();
             format!(
-                "{presence}, not hit: {} entries per MR > {most}",
-                Grouped(entries)
+                "{presence}, not hit: {} per MR > {most}",
+                Count(entries, "entry")
             )
         }
         _ => format!("{presence}, not hit by MRs of {}", Bytes(plan.chunk)),
@@ -216,7 +225,7 @@ fn need_is_open(check: &Check) -> bool {
     check.need.0 < check.need.1 && check.limit.as_ref().is_some_and(known)
 }
 
-fn undecided(plan: &Plan, device: &Device, host: &Host) -> Option<String> {
+fn undecided(plan: &Plan, device: &Device, host: &Host, probe: &str) -> Option<String> {
     (plan.verdict == Verdict::Undecided).then(|| match plan.check(Resource::Entries) {
         Some(check) if check.fit() == Fit::Undecided && need_is_open(check) => format!(
             "how many entries of {} it needs is not known beforehand: between {} and {}, by the pages that the kernel has at hand (--strict refuses)",
@@ -234,9 +243,8 @@ fn undecided(plan: &Plan, device: &Device, host: &Host) -> Option<String> {
                 // Of the CPUs of this host only where the device is on it.
                 let vcpus = host.nodes.as_ref().and_then(|_| crate::host::cpus());
                 text.push_str(&format!(
-                    "\n  {}; know: sudo hugemr probe --device {}",
-                    hugemr_core::prior::text(vcpus.filter(|_| !device.name.starts_with("sim:"))),
-                    device.name
+                    "\n  {}; know: {probe}",
+                    hugemr_core::prior::text(vcpus.filter(|_| !device.name.starts_with("sim:")))
                 ));
             }
             text

@@ -2,11 +2,11 @@
 
 use hugemr_core::limits::Range;
 use hugemr_core::probe::{End, Found, LargePages, Longest, Stop};
-use hugemr_core::size::{Bytes, Grouped};
+use hugemr_core::size::{Bytes, Count, Grouped, plural};
 
 use super::table::table;
 use crate::commands::probe::Report;
-use crate::limits::range;
+use crate::limits::{entries, range};
 
 /// The whole answer: the number first, what it rests on second, what is left last.
 pub(crate) fn text(report: &Report) -> String {
@@ -25,17 +25,18 @@ pub(crate) fn text(report: &Report) -> String {
                 .known()
                 .map_or_else(|| "unknown".to_owned(), |n| Grouped(n).to_string()),
             &format!(
-                "{}; {} were held at once; count: --count-mrs",
+                "{}; {} {} held at once; count: --count-mrs",
                 report.device.max_mr.source,
-                Grouped(found.mrs)
+                Grouped(found.mrs),
+                plural(found.mrs, "was", "were")
             ),
         ),
     });
     let over = |entries: u64| {
         let most = report.up_to.unwrap_or_default();
         format!(
-            "not tried: it would take up to {} entries, more than --up-to {most}",
-            Grouped(entries)
+            "not tried: it would take up to {}, more than --up-to {most}",
+            Count(entries, "entry")
         )
     };
     let (longest, large) = match &report.no_large {
@@ -59,9 +60,9 @@ pub(crate) fn text(report: &Report) -> String {
     let mut lines = vec![head(report), table(&[], &rows)];
     if report.others.mrs.0 > 0 {
         lines.push(format!(
-            "beside others, who held {} MRs of {} entries when it began",
-            Grouped(report.others.mrs.0),
-            range((report.others.entries.0, report.others.entries.1))
+            "beside others, who held {} of {} when it began",
+            Count(report.others.mrs.0, "MR"),
+            entries(report.others.entries, "")
         ));
     }
     if found.entries.1.is_none() && found.end == End::Full && found.left == 0 {
@@ -71,16 +72,18 @@ pub(crate) fn text(report: &Report) -> String {
     }
     let held = match (found.left, report.left) {
         (0, Some((mrs, entries))) => {
-            format!("; the device object holds {mrs} MRs and {entries} entries of ours")
+            let (mrs, entries) = (Count(mrs, "MR"), Count(entries, "entry"));
+            format!("; the device object holds {mrs} and {entries} of ours")
         }
         (0, None) => "; everything is released".to_owned(),
         (left, _) => {
-            format!("; {left} MRs could not be deregistered and stay until this process ends")
+            let (mrs, stay) = (Count(left, "MR"), plural(left, "stays", "stay"));
+            format!("; {mrs} could not be deregistered and {stay} until this process ends")
         }
     };
     lines.push(format!(
-        "{} registrations in {:.2} s{held}",
-        Grouped(found.tried),
+        "{} in {:.2} s{held}",
+        Count(found.tried, "registration"),
         report.seconds
     ));
     lines.join("\n")
@@ -94,9 +97,9 @@ fn head(report: &Report) -> String {
     let name = &report.device.name;
     let found = &report.found;
     match (found.exact(), found.end) {
-        (Some(n), _) => format!("{name} has {} table entries, to the entry", Grouped(n)),
+        (Some(n), _) => format!("{name} has {}, to the entry", Count(n, "table entry")),
         (None, End::Nothing(errno)) => format!("nothing can be registered on {name}: {errno}"),
-        (None, _) => format!("{name} has {} table entries", range(found.entries)),
+        (None, _) => format!("{name} has {}", entries(found.entries, "table ")),
     }
 }
 
@@ -107,8 +110,8 @@ fn why(found: &Found, longer: bool) -> String {
             .left_errno
             .map_or_else(String::new, |errno| format!(" ({errno})"));
         return format!(
-            "{} deregistrations failed{errno}: those MRs stay registered until the process ends",
-            Grouped(found.left)
+            "{} failed{errno}: what was not taken back stays registered until the process ends",
+            Count(found.left, "deregistration")
         );
     }
     match found.end {
@@ -147,10 +150,11 @@ fn longest(longest: Longest) -> String {
 
 fn large_pages(large: LargePages) -> String {
     let len = Bytes(large.len);
-    let room = match large.room {
-        1 => "1 entry was free".to_owned(),
-        room => format!("{} entries were free", Grouped(room)),
-    };
+    let room = format!(
+        "{} {} free",
+        Count(large.room, "entry"),
+        plural(large.room, "was", "were")
+    );
     if large.used {
         format!("used: {len} fitted where {room}")
     } else {

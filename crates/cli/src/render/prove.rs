@@ -2,7 +2,7 @@
 
 use hugemr::PageProof;
 use hugemr_core::prove::{How, Verdict};
-use hugemr_core::size::Grouped;
+use hugemr_core::size::{Count, Grouped};
 
 /// Where the number of entries comes from.
 pub(crate) fn how(proof: &PageProof) -> Option<&'static str> {
@@ -56,8 +56,9 @@ pub(crate) fn lines(proof: &PageProof) -> String {
             number(proof.same())
         ),
         n => format!(
-            "PAGE SIZE NOT AS PREDICTED: {} of {of} MRs, seen by {how} (--all)",
-            number(n)
+            "PAGE SIZE NOT AS PREDICTED: {} of {}, seen by {how} (--all)",
+            number(n),
+            Count(mrs.len() as u64, "MR")
         ),
     };
     for (which, word) in [

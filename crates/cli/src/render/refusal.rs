@@ -2,7 +2,7 @@
 
 use crate::commands::ways::Way;
 use hugemr_core::plan::{Code, Refusal, WayOut};
-use hugemr_core::size::{Bytes, Grouped};
+use hugemr_core::size::{Bytes, Count, Grouped};
 
 use super::words;
 
@@ -15,6 +15,10 @@ pub(crate) fn refusal(refusal: &Refusal, ways: &[Way]) -> String {
     {
         lines.push(match (fit.certain, fit.at_most) {
             (0, None) => "  how much would fit is not known".to_owned(),
+            (0, Some(0)) => format!(
+                "  largest on {:12} nothing fits",
+                words::pages_flag(plan.pages)
+            ),
             (certain, Some(most)) if certain == most => {
                 format!(
                     "  largest on {:12} {}",
@@ -63,7 +67,7 @@ fn failure(refusal: &Refusal) -> Option<String> {
         .need
         .0;
     let detail = match refusal.code {
-        Code::OverBudget => format!(" ({} entries per {} MR)", Grouped(per), Bytes(plan.chunk)),
+        Code::OverBudget => format!(" ({} per {} MR)", Count(per, "entry"), Bytes(plan.chunk)),
         _ => String::new(),
     };
     Some(format!(
@@ -78,9 +82,8 @@ fn what(way: &WayOut) -> String {
     match way {
         WayOut::Pages(other) => words::alternative(other),
         WayOut::Reserve { page, short, need } => format!(
-            "{} more huge {} of {page} ({}), {} in all",
-            Grouped(*short),
-            words::plural(*short, "page", "pages"),
+            "{} of {page} ({}), {} in all",
+            Count(*short, "more huge page"),
             Bytes(short.saturating_mul(page.bytes())),
             Grouped(*need),
         ),
@@ -92,12 +95,16 @@ fn what(way: &WayOut) -> String {
         WayOut::Override(bytes) => format!(
             "a limit of {} or more, if the device allows it: --max-mr-size {}",
             Bytes(*bytes),
-            words::size_flag(*bytes)
+            Bytes(*bytes).argument()
         ),
         WayOut::Memlock(bytes) => format!(
             "let the process pin {} KiB: ulimit -l unlimited, LimitMEMLOCK=infinity, or CAP_IPC_LOCK",
             Grouped(bytes.div_ceil(1024))
         ),
+        WayOut::Leave(0) => "leave none free for others".to_owned(),
+        WayOut::Leave(entries) => {
+            format!("leave at most {} free for others", Count(*entries, "entry"))
+        }
         WayOut::Lift(quirk, how) => format!("a platform without this ({quirk}): {how}"),
         _ => format!("{way:?}"),
     }

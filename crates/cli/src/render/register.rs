@@ -1,165 +1,18 @@
 //! What became of a registration.
 
+mod failure;
+mod seen;
+
 use std::time::Duration;
 
-use hugemr::{BuildError, Cause, LayoutProof, PageProof, Proof, Report};
-use hugemr_core::diagnose::{BackingPages, Evidence, diagnose};
-use hugemr_core::errno::Errno;
-use hugemr_core::plan::{Plan, Resource};
-use hugemr_core::prove::Verdict;
-use hugemr_core::registrar::{Mr, RegisterCause, RegisterFailure};
-use hugemr_core::size::{Bytes, Grouped, PageSize};
+use hugemr::{LayoutProof, Report};
+use hugemr_core::size::{Bytes, Count, Grouped, PageSize, plural};
 
-use super::{diagnosis, table, words};
-use crate::commands::plan::Asked;
-use crate::device::{Arrived, Inside};
-use crate::estimate::Estimated;
-use crate::exit::Failure;
+use super::table;
 use crate::progress::Pools;
-use crate::typed::quoted;
 
-/// What is held, as the command got it.
-pub(crate) struct Held {
-    pub(crate) mrs: Vec<Mr>,
-    /// Where there is memory behind it.
-    pub(crate) report: Option<Report>,
-    /// Mapping, populating and registering together.
-    pub(crate) took: Duration,
-    /// Free huge pages before.
-    pub(crate) pools: Vec<(PageSize, u64)>,
-}
-
-/// The proof by moving data.
-pub(crate) enum Proved {
-    NotAsked,
-    Yes(Proof, Duration),
-    Impossible(String),
-    No(String),
-}
-
-/// One MR as planned, predicted and arrived.
-pub(crate) struct Row {
-    pub(crate) mr: Mr,
-    pub(crate) predicted: Option<hugemr_core::layout::Prediction>,
-    pub(crate) arrived: Option<Arrived>,
-    /// Where the kernel was watched.
-    pub(crate) seen: Option<Verdict>,
-}
-
-/// What there is to say of a registration that stands.
-pub(crate) struct Seen {
-    pub(crate) device: String,
-    pub(crate) bytes: u64,
-    pub(crate) rows: Vec<Row>,
-    /// Entries: read from the device object, or predicted from the physical layout.
-    pub(crate) entries: Option<(u64, &'static str)>,
-    pub(crate) proved: Proved,
-    pub(crate) report: Option<Report>,
-    pub(crate) took: Duration,
-    /// Why the MRs are no longer, where a defect bounds them, and what would lift it.
-    pub(crate) why_short: Option<String>,
-    /// What was done to the pools for it, where that was asked for.
-    pub(crate) reserved: Option<Pools>,
-    /// What was predicted before, where that was asked for.
-    pub(crate) estimated: Option<Estimated>,
-    /// No MR is other than it should be.
-    pub(crate) as_planned: bool,
-    /// Entries at most, as planned, where it became more.
-    pub(crate) planned_entries: Option<u64>,
-}
-
-impl Seen {
-    pub(crate) fn of(
-        device: &str,
-        plan: &Plan,
-        held: &Held,
-        inside: Option<&Inside>,
-        proved: Proved,
-    ) -> Self {
-        let page_proof = held.report.as_ref().and_then(|r| r.pages.as_ref());
-        let rows: Vec<Row> = held
-            .mrs
-            .iter()
-            .enumerate()
-            .map(|(i, mr)| Row {
-                mr: *mr,
-                predicted: held.report.as_ref().and_then(|r| r.mrs.get(i)?.predicted),
-                arrived: inside.and_then(|inside| inside.mrs.get(i).copied()),
-                seen: page_proof.and_then(|proof| proof.verdict(i)),
-            })
-            .collect();
-        let entries = inside
-            .map(|inside| (inside.entries, "read from the device object"))
-            .or_else(|| {
-                let proof = page_proof?;
-                let all = (0..held.mrs.len()).map(|i| Some(proof.verdict(i)?.seen()?.entries));
-                Some((all.sum::<Option<u64>>()?, super::prove::how(proof)?))
-            })
-            .or_else(|| {
-                let predicted = held.report.as_ref()?.entries()?;
-                Some((predicted, "predicted from the physical layout"))
-            });
-        let as_planned = !matches!(proved, Proved::No(_))
-            && rows
-                .iter()
-                .all(|row| row.length_arrived() && row.as_predicted());
-        let as_planned = as_planned && page_proof.is_none_or(|proof| proof.different() == 0);
-        // Fewer are no harm: contiguous memory can be seen in larger pages.
-        let more = entries.is_some_and(|(entries, _)| entries > plan.entries.1);
-        let as_planned = as_planned && !more;
-        Self {
-            device: device.to_owned(),
-            bytes: plan.mapped,
-            rows,
-            entries,
-            proved,
-            report: held.report.clone(),
-            took: held.took,
-            why_short: super::plan::why_short(plan),
-            reserved: None,
-            estimated: None,
-            as_planned,
-            planned_entries: more.then_some(plan.entries.1),
-        }
-    }
-}
-
-impl Seen {
-    pub(crate) fn page_proof(&self) -> Option<&PageProof> {
-        self.report.as_ref()?.pages.as_ref()
-    }
-}
-
-impl Row {
-    fn length_arrived(&self) -> bool {
-        self.wire_length()
-            .is_none_or(|(len, wire_len)| wire_len == len)
-    }
-
-    /// Bytes asked for, and bytes that the device has of them: as arrived, else as predicted.
-    fn wire_length(&self) -> Option<(u64, u64)> {
-        let arrived = self.arrived.map(|a| (a.len, a.wire_len));
-        arrived.or_else(|| Some((self.mr.chunk.len, self.predicted?.wire_len)))
-    }
-
-    fn as_predicted(&self) -> bool {
-        match (self.predicted, self.arrived) {
-            (Some(p), Some(a)) => {
-                (p.page, p.entries, p.wire_len) == (a.page, a.entries, a.wire_len)
-            }
-            _ => true,
-        }
-    }
-
-    /// Page size and entries: as arrived, else as seen, else as predicted.
-    pub(crate) fn page_and_entries(&self) -> Option<(PageSize, u64)> {
-        let seen = self.seen.and_then(|verdict| verdict.seen());
-        self.arrived
-            .map(|a| (a.page, a.entries))
-            .or_else(|| seen.and_then(|seen| Some((seen.page?, seen.entries))))
-            .or_else(|| self.predicted.map(|p| (p.page, p.entries)))
-    }
-}
+pub(crate) use failure::failure;
+pub(crate) use seen::{Held, Proved, Row, Seen};
 
 pub(crate) fn registered(seen: &Seen, all: bool) -> String {
     let mut lines = vec![headline(seen)];
@@ -179,9 +32,9 @@ pub(crate) fn registered(seen: &Seen, all: bool) -> String {
             "sent, as this driver does (predicted)"
         };
         lines.push(format!(
-            "WRONG LENGTH: {} of {} MRs reached the device cut, though every call succeeded: {} asked for, {} {how}",
+            "WRONG LENGTH: {} of {} reached the device cut, though every call succeeded: {} asked for, {} {how}",
             cut.len(),
-            seen.rows.len(),
+            Count(seen.rows.len() as u64, "MR"),
             Bytes(len),
             Bytes(wire_len)
         ));
@@ -193,15 +46,16 @@ pub(crate) fn registered(seen: &Seen, all: bool) -> String {
     let off = seen.rows.iter().filter(|row| !row.as_predicted()).count();
     if off > 0 {
         lines.push(format!(
-            "NOT AS PREDICTED: {off} of {} MRs (--all)",
-            seen.rows.len()
+            "NOT AS PREDICTED: {off} of {} (--all)",
+            Count(seen.rows.len() as u64, "MR")
         ));
     }
     if let (Some(planned), Some((entries, how))) = (seen.planned_entries, seen.entries) {
         lines.push(format!(
-            "NOT AS PLANNED: {} entries, {how}; {} were planned",
-            Grouped(entries),
-            Grouped(planned)
+            "NOT AS PLANNED: {}, {how}; {} {} planned",
+            Count(entries, "entry"),
+            Grouped(planned),
+            plural(planned, "was", "were")
         ));
     }
     lines.extend(seen.page_proof().map(super::prove::lines));
@@ -212,12 +66,11 @@ pub(crate) fn registered(seen: &Seen, all: bool) -> String {
 }
 
 fn headline(seen: &Seen) -> String {
-    let count = Grouped(seen.rows.len() as u64);
-    let word = if seen.rows.len() == 1 { "MR" } else { "MRs" };
     let mut line = format!(
-        "registered {} on {}: {count} {word}",
+        "registered {} on {}: {}",
         Bytes(seen.bytes),
-        seen.device
+        seen.device,
+        Count(seen.rows.len() as u64, "MR")
     );
     let mut pages: Vec<PageSize> = seen
         .rows
@@ -230,9 +83,9 @@ fn headline(seen: &Seen) -> String {
     let pages: Vec<String> = pages.iter().map(ToString::to_string).collect();
     if let Some((entries, how)) = seen.entries {
         line.push_str(&format!(
-            ", page size {}, {} entries ({how})",
+            ", page size {}, {} ({how})",
             pages.join(" and "),
-            Grouped(entries)
+            Count(entries, "entry")
         ));
     }
     if let Some(Report {
@@ -297,9 +150,9 @@ fn proved(proved: &Proved) -> Option<String> {
     match proved {
         Proved::NotAsked => None,
         Proved::Yes(proof, took) => Some(format!(
-            "proved: RDMA write and read at both ends of {} MRs and across {} borders, {}",
-            proof.mrs,
-            proof.borders,
+            "proved: RDMA write and read at both ends of {} and across {}, {}",
+            Count(proof.mrs as u64, "MR"),
+            Count(proof.borders as u64, "border"),
             seconds(*took)
         )),
         Proved::Impossible(why) => Some(format!("unproven: {why}")),
@@ -310,14 +163,14 @@ fn proved(proved: &Proved) -> Option<String> {
 fn times(seen: &Seen) -> String {
     match &seen.report {
         Some(report) => format!(
-            "  time {}populate {}, register {} (overlapped), total {}; {} threads",
+            "  time {}populate {}, register {} (overlapped), total {}; {}",
             report
                 .reserve
                 .map_or_else(String::new, |took| format!("reserve {}, ", seconds(took))),
             seconds(report.populate),
             seconds(report.register),
             seconds(seen.took),
-            report.threads
+            Count(report.threads as u64, "thread")
         ),
         None => format!("  time register {}", seconds(seen.took)),
     }
@@ -349,114 +202,30 @@ pub(crate) struct Released {
 }
 
 pub(crate) fn released(released: &Released) -> String {
-    let word = if released.mrs == 1 { "MR" } else { "MRs" };
     let mut line = format!(
-        "released: {} {word} in {}",
-        Grouped(released.mrs),
+        "released: {} in {}",
+        Count(released.mrs, "MR"),
         seconds(released.took)
     );
     if let Some((mrs, entries)) = released.inside {
         line.push_str(&format!(
-            "; the device object holds {} {} and {} {} of ours",
-            Grouped(mrs),
-            words::plural(mrs, "MR", "MRs"),
-            Grouped(entries),
-            words::plural(entries, "entry", "entries")
+            "; the device object holds {} and {} of ours",
+            Count(mrs, "MR"),
+            Count(entries, "entry")
         ));
     }
     if let Some(pools) = &released.reserved {
         line.push_str(&format!("\n  pools: {}", super::reserve::lowered(pools)));
     }
     for (page, before, after) in &released.pools {
-        let (b, a) = (Grouped(*before), Grouped(*after));
+        let (b, a) = (Grouped(*before), Count(*after, "page"));
         line.push_str(&if before == after {
-            format!("\n  pool {page}: {a} pages free, as before")
+            format!("\n  pool {page}: {a} free, as before")
         } else {
-            format!("\n  pool {page}: {a} pages free, {b} before (others use it too)")
+            format!("\n  pool {page}: {a} free, {b} before (others use it too)")
         });
     }
     line
-}
-
-/// A registration that failed and was rolled back, with its diagnosis. The limits file is for commands, as a shell takes it.
-pub(crate) fn failure(
-    asked: &Asked,
-    plan: &Plan,
-    limits_file: Option<String>,
-    error: &BuildError,
-) -> Failure {
-    let mut out = match &*error.cause {
-        Cause::Register(failure) => {
-            Failure::system(format_args!("on {}: {failure}", asked.device.name))
-        }
-        cause => Failure::system(format_args!("{} failed: {cause}", error.step)),
-    };
-    match &*error.cause {
-        Cause::Register(failure) => {
-            out.more.extend(
-                crate::device::sources(failure)
-                    .into_iter()
-                    .map(|c| format!("because {c}")),
-            );
-            out.more
-                .push(format!("planned: {}", words::mrs(&plan.segments)));
-            if let Some(mut evidence) = evidence(asked, plan, failure) {
-                evidence.limits_file = limits_file;
-                let diagnosis = diagnose(&evidence);
-                let said = diagnosis::short(&diagnosis);
-                out.more.extend(said.lines().map(str::to_owned));
-                out.diagnosis = Some(Box::new(crate::json::diagnosis(&diagnosis)));
-            }
-            out.failed = Some(Box::new(crate::json::failed(failure)));
-        }
-        cause => {
-            if let Cause::Close(error) = cause {
-                out.failed = Some(Box::new(crate::json::not_closed(error)));
-            }
-            out.more.extend(
-                crate::device::sources(cause)
-                    .into_iter()
-                    .map(|c| format!("because {c}")),
-            );
-        }
-    }
-    out
-}
-
-/// What a failed `ibv_reg_mr` tells, with what the plan knows.
-fn evidence(asked: &Asked, plan: &Plan, failure: &RegisterFailure) -> Option<Evidence> {
-    let RegisterCause::Verb(error) = failure.cause() else {
-        return None;
-    };
-    let mut evidence = Evidence::of_errno(error.errno, asked.device.family)
-        .on_device(&asked.device)
-        .on_host(&asked.host);
-    evidence.device = Some(quoted(asked.named.as_ref()));
-    evidence.length = failure.span().map(|span| span.len);
-    let planned = failure.span().map(|span| span.page);
-    evidence.backing = planned.map(BackingPages::Of);
-    if let Some((best, worst)) = plan.check(Resource::EntriesPerMr).map(|check| check.need) {
-        let stood = failure.stood();
-        let (low, high) = asked.device.used.entries;
-        evidence.entries_used = Some((low + best * stood, high.map(|high| high + worst * stood)));
-        if best == worst {
-            evidence.effective_page = planned.filter(|page| {
-                evidence
-                    .length
-                    .is_some_and(|len| page.pages_for(len) == best)
-            });
-        }
-    }
-    if let Some(page) = crate::device::refused_page(&asked.opened) {
-        evidence.effective_page = Some(page);
-    }
-    if asked.opened.simulated().is_none() {
-        evidence.device_present = Some(crate::device::is_present(&asked.device.name));
-    } else if error.errno != Errno::ENOMEM {
-        // A simulated device counts nothing but what it is told: its process pins nothing.
-        evidence.memlock = None;
-    }
-    Some(evidence)
 }
 
 /// `0.53 s`, `12 ms`, `85 us`.
@@ -471,10 +240,12 @@ pub(crate) fn seconds(took: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugemr::{PageProof, Proof};
     use hugemr_core::backend::{Lkey, MrHandle, RegisteredMr, Rkey};
     use hugemr_core::chunks::Chunk;
     use hugemr_core::layout::Prediction;
-    use hugemr_core::prove::{How, Seen as InKernel};
+    use hugemr_core::prove::{How, Seen as InKernel, Verdict};
+    use hugemr_core::registrar::Mr;
     use hugemr_core::size::GIB;
     use hugemr_host::populate::Road;
 

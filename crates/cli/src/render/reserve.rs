@@ -1,7 +1,7 @@
 //! Pools that are raised and lowered.
 
 use hugemr_core::host::HugePool;
-use hugemr_core::size::{Bytes, Grouped, PageSize};
+use hugemr_core::size::{Bytes, Count, Grouped, PageSize};
 use hugemr_host::pools::Pools as HostPools;
 use hugemr_host::reserve::{Change, Step as PoolStep};
 
@@ -10,10 +10,9 @@ use crate::progress::Pools;
 
 /// `128 pages of 2 MiB (256 MiB)`.
 pub(crate) fn pages(count: u64, page: PageSize) -> String {
-    let word = if count == 1 { "page" } else { "pages" };
     format!(
-        "{} {word} of {page} ({})",
-        Grouped(count),
+        "{} of {page} ({})",
+        Count(count, "page"),
         Bytes(count.saturating_mul(page.bytes()))
     )
 }
@@ -43,8 +42,8 @@ pub(crate) fn change(change: &Change) -> String {
 pub(crate) fn step(step: &PoolStep) -> Option<String> {
     match step {
         PoolStep::Short(pages) => Some(format!(
-            "{} pages short after a plain write, which succeeds all the same",
-            Grouped(*pages)
+            "{} short after a plain write, which succeeds all the same",
+            Count(*pages, "page")
         )),
         PoolStep::Compacting => {
             Some("compacting memory (vm.compact_memory), then again".to_owned())

@@ -4,7 +4,7 @@ use hugemr_core::chunks::Segment;
 use hugemr_core::fact::Limit;
 use hugemr_core::host::{Driver, Platform};
 use hugemr_core::plan::{Alternative, Pages, Plan, Resource};
-use hugemr_core::size::{Bytes, Grouped, PageSize};
+use hugemr_core::size::{Bytes, Count, Grouped, PageSize};
 
 /// `14 MRs x 64 GiB`, `3 MRs x 64 GiB and 1 of 2 GiB`, `1 MR of 5 GiB`.
 pub(crate) fn mrs(segments: &[Segment]) -> String {
@@ -23,15 +23,13 @@ pub(crate) fn mrs(segments: &[Segment]) -> String {
             }
         }
     }
-    let word = |count: u64| if count == 1 { "MR" } else { "MRs" };
     match runs.as_slice() {
         [(1, len)] => format!("1 MR of {}", Bytes(*len)),
-        [(count, len)] => format!("{} MRs x {}", Grouped(*count), Bytes(*len)),
+        [(count, len)] => format!("{} x {}", Count(*count, "MR"), Bytes(*len)),
         [(count, len), (1, last)] => {
             format!(
-                "{} {} x {} and 1 of {}",
-                Grouped(*count),
-                word(*count),
+                "{} x {} and 1 of {}",
+                Count(*count, "MR"),
                 Bytes(*len),
                 Bytes(*last)
             )
@@ -41,8 +39,8 @@ pub(crate) fn mrs(segments: &[Segment]) -> String {
             let lens = runs.iter().map(|r| r.1);
             let (low, high) = (lens.clone().min().unwrap_or(0), lens.max().unwrap_or(0));
             format!(
-                "{} MRs of {} to {}",
-                Grouped(total),
+                "{} of {} to {}",
+                Count(total, "MR"),
                 Bytes(low),
                 Bytes(high)
             )
@@ -64,20 +62,10 @@ pub(crate) fn pages(pages: Pages) -> String {
 /// As the flag `--pages` takes it.
 pub(crate) fn pages_flag(pages: Pages) -> String {
     match pages {
-        Pages::Only(page) => format!("{page}").replace(' ', ""),
+        Pages::Only(page) => Bytes(page.bytes()).argument(),
         Pages::Thp => "thp".to_owned(),
         Pages::Mixed => "mixed".to_owned(),
         Pages::Auto => "auto".to_owned(),
-    }
-}
-
-/// A size without blanks, as a flag takes it; bytes where the exact text has two terms.
-pub(crate) fn size_flag(bytes: u64) -> String {
-    let text = Bytes(bytes).to_string();
-    if text.contains(['+', '-', ',']) || text.ends_with(" B") {
-        bytes.to_string()
-    } else {
-        text.replace(' ', "")
     }
 }
 
@@ -88,6 +76,11 @@ pub(crate) fn range(need: (u64, u64)) -> String {
     } else {
         format!("{} to {}", Grouped(need.0), Grouped(need.1))
     }
+}
+
+/// The same with its noun.
+pub(crate) fn entries((least, most): (u64, u64)) -> String {
+    crate::limits::entries((least, Some(most)), "")
 }
 
 /// The value of a limit in the unit of its resource.
@@ -145,21 +138,14 @@ pub(crate) fn alternative(other: &Alternative) -> String {
         _ => pages(other.pages),
     };
     let need = match other.huge_pages.as_slice() {
-        [(_, 1)] => "1 page".to_owned(),
-        [(_, count)] => format!("{} pages", Grouped(*count)),
-        _ => format!("{} entries", range(other.entries)),
+        [(_, count)] => Count(*count, "page").to_string(),
+        _ => entries(other.entries),
     };
-    let word = if other.mrs == 1 { "MR" } else { "MRs" };
     format!(
-        "{name}: {need}, {} {word} of {}",
-        Grouped(other.mrs),
+        "{name}: {need}, {} of {}",
+        Count(other.mrs, "MR"),
         Bytes(other.chunk)
     )
-}
-
-/// `1 page`, `2 pages`: the word alone.
-pub(crate) fn plural<'a>(n: u64, one: &'a str, many: &'a str) -> &'a str {
-    if n == 1 { one } else { many }
 }
 
 /// A text from outside, for a terminal: what would move its cursor or colour it is shown as an escape.

@@ -24,11 +24,61 @@ pub(crate) struct Ran {
 
 impl From<Output> for Ran {
     fn from(output: Output) -> Self {
-        Self {
+        let ran = Self {
             code: output.status.code().expect("it ended by itself"),
             out: String::from_utf8(output.stdout).expect("text"),
             err: String::from_utf8(output.stderr).expect("text"),
-        }
+        };
+        assert_eq!(one_of_many(&format!("{}\n{}", ran.out, ran.err)), None);
+        ran
+    }
+}
+
+/// A number 1 with a word for many: whatever is printed in these tests is looked through.
+fn one_of_many(text: &str) -> Option<String> {
+    const MANY: [&str; 16] = [
+        "MRs",
+        "entries",
+        "pages",
+        "threads",
+        "borders",
+        "buffers",
+        "registrations",
+        "processes",
+        "devices",
+        "vCPUs",
+        "lines",
+        "failures",
+        "mappings",
+        "checks",
+        "bytes",
+        "chunks",
+    ];
+    let between = |c: char| matches!(c, ' ' | '\n' | '(' | ')' | ';' | ':');
+    let words: Vec<&str> = text
+        .split(between)
+        .map(|w| w.trim_end_matches(','))
+        .collect();
+    // `1 MTT entries`, too; a page size is no count.
+    let adjective = ["MTT", "table", "more", "huge", "free"];
+    words.iter().enumerate().find_map(|(i, word)| {
+        let noun = (i + 1..words.len()).find(|at| !adjective.contains(&words[*at]))?;
+        // `2^32 - 1 pages`
+        let alone = i == 0 || words[i - 1] != "-";
+        (alone && *word == "1" && MANY.contains(&words[noun])).then(|| words[i..=noun].join(" "))
+    })
+}
+
+#[test]
+fn a_wrong_plural_is_seen() {
+    for (text, seen) in [
+        ("needs 1 MTT entries", true),
+        ("(1 pages)", true),
+        ("1 MR, 1 entry", false),
+        ("on 1 GiB pages, 11 MRs", false),
+        ("more than 2^32 - 1 pages", false),
+    ] {
+        assert_eq!(one_of_many(text).is_some(), seen, "{text}");
     }
 }
 

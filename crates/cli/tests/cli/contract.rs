@@ -203,6 +203,66 @@ fn decimal_units_are_said() {
     assert_eq!(json.json()["wanted"], 64_000_000_000u64);
 }
 
+/// Answers with the number 1 have the word for one: each run is looked through (`one_of_many`).
+#[test]
+fn one_is_not_many() {
+    for (line, code, one) in [
+        ("plan 2MiB --device sim:erdma --pages 2MiB", 0, "1 MR"),
+        (
+            "plan 4KiB --device sim:erdma --pages 4KiB --explain",
+            0,
+            "1 MR",
+        ),
+        ("plan 1GiB 2MiB --device sim:verbs --explain", 0, "1 MR"),
+        (
+            "plan 2MiB --device sim:erdma --pages 4KiB --budget 1",
+            1,
+            "2 MiB pages: 1 page",
+        ),
+        (
+            "plan 4MiB --device sim:erdma --pages 2MiB --budget 1",
+            1,
+            "MTT entries",
+        ),
+        (
+            "plan 2MiB --device sim:erdma --budget 1 --leave 1",
+            1,
+            "needs 1 MTT entry",
+        ),
+        ("plan 2MiB --device sim:erdma --max-mr 0", 1, "needs 1 MR"),
+        (
+            "register 2MiB --device sim:ecs.r8a.32xlarge",
+            0,
+            "1 MR, page size 2 MiB, 1 entry",
+        ),
+        (
+            "register 4KiB --device sim:verbs --pages 4KiB --memory real --threads 1",
+            0,
+            "1 thread",
+        ),
+        (
+            "register 128KiB --device sim:verbs --pages 4KiB --chunk 4KiB --force --max-mr 1",
+            3,
+            "1 of 32 MRs",
+        ),
+        (
+            "diagnose --errno EIO --length 4KiB --page 4KiB",
+            0,
+            "1 entry at 4 KiB",
+        ),
+        ("learn --ok 4KiB --fail 8KiB", 0, "1 entry"),
+        (
+            "probe --device sim:erdma --up-to 1 --deadline 5s",
+            0,
+            "entr",
+        ),
+    ] {
+        let ran = run(line).exits(code);
+        let said = ran.out + &ran.err;
+        assert!(said.contains(one), "{line}: {said}");
+    }
+}
+
 /// One document with a schema from every command, failures too.
 #[test]
 fn json_has_a_schema() {

@@ -141,29 +141,163 @@ fn the_fix_of_a_diagnosis_can_be_typed() {
     typed(&list[0]).exits(0);
 }
 
-/// A value that a shell would take apart comes back as it was.
+/// Where a command ends that stands in a text, and the commands that are complete: words in capitals are to be filled in.
+fn all_commands(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        for (at, _) in line.match_indices("hugemr ") {
+            let before = line[..at].trim_end_matches("sudo ");
+            // In words: `see hugemr plan`; with a verb that is none: `a killed hugemr has`.
+            let rest = &line[at..];
+            let verb = rest.split(' ').nth(1).unwrap_or_default();
+            let verb = verb.trim_end_matches([',', ';', ')']);
+            if !VERBS.contains(&verb) {
+                continue;
+            }
+            let mut end = rest.len();
+            for stop in ["    ", "; ", ", ", ": "] {
+                end = end.min(rest.find(stop).unwrap_or(rest.len()));
+            }
+            if before.ends_with('(') {
+                end = end.min(rest.find(')').unwrap_or(rest.len()));
+            }
+            let command = rest[..end].trim_end();
+            let open = |word: &str| word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase());
+            let complete = command.contains(" --") && !command.split(' ').any(open);
+            if complete {
+                found.push(command.to_owned());
+            }
+        }
+    }
+    found
+}
+
+const VERBS: [&str; 11] = [
+    "plan", "register", "reserve", "release", "devices", "diagnose", "doctor", "inspect", "probe",
+    "learn", "usage",
+];
+
+/// Runs a printed command so that it changes nothing: what it says is understood, and it is not refused as bad usage.
+fn understood(command: &str) -> Ran {
+    let dry = ["hugemr reserve", "hugemr release", "hugemr probe"];
+    let dry = dry.iter().any(|head| command.starts_with(head));
+    typed(&format!("{command}{}", if dry { " --dry-run" } else { "" }))
+}
+
+/// A device file, a limits file and a config file whose names a shell would take apart: whatever is printed can be copied, is
+/// understood, and has the device, the files and the facts that were stated.
 #[test]
-fn a_device_file_with_a_blank_in_its_name() {
+fn commands_name_files_as_a_shell_takes_them() {
     let dir = tempfile::tempdir().expect("a folder");
-    let path = dir.path().join("it's a $device.toml");
-    std::fs::write(&path, "base = \"ecs.r8a.32xlarge\"\nname = \"x y\"\n").expect("a file");
-    let device = format!("sim:{}", path.display());
-    for words in [
-        vec!["plan", "1GiB", "--device", &device],
-        vec!["plan", "896GiB", "--pages", "4KiB", "--device", &device],
-        vec![
-            "register", "896GiB", "--pages", "4KiB", "--force", "--device", &device,
-        ],
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    };
+    let known = file(
+        "it's a $device.toml",
+        "base = \"ecs.r8a.32xlarge\"\nname = \"x y\"\n",
+    );
+    let unknown = file("not known.toml", "base = \"erdma\"\nname = \"x y\"\n");
+    let (known, unknown) = (format!("sim:{known}"), format!("sim:{unknown}"));
+    let config = file("a config.toml", "[facts]\nmax_mr = 5000\n");
+    // Of another kernel: what was measured is stale, and measuring again is advised.
+    let limits = dir.path().join("the limits.toml").display().to_string();
+    let learned: Ran = Command::new(env!("CARGO_BIN_EXE_hugemr"))
+        .args(["probe", "--device", &known, "--limits", &limits])
+        .output()
+        .expect("the command starts")
+        .into();
+    learned.exits(0);
+    let files = ["--config", &config, "--limits", &limits];
+    let line = |words: &[&str], device: &str, rest: &[&str]| -> Vec<String> {
+        let all = [words, &["--device", device], rest].concat();
+        all.iter().map(|word| (*word).to_owned()).collect()
+    };
+    let stated = ["--kernel", "6.12.31", "--driver", "1.5.7"];
+    for (words, least) in [
+        (line(&["plan", "1GiB"], &known, &files), 1),
+        (
+            line(&["plan", "896GiB", "--pages", "4KiB"], &known, &files),
+            1,
+        ),
+        (
+            line(&["plan", "896GiB", "--leave", "100%"], &known, &files),
+            1,
+        ),
+        (
+            line(
+                &["plan", "1GiB"],
+                &unknown,
+                &[&files[..2], &stated].concat(),
+            ),
+            2,
+        ),
+        (
+            line(&["plan", "1GiB"], &known, &[&files[..], &stated].concat()),
+            2,
+        ),
+        (
+            line(
+                &["register", "896GiB", "--pages", "4KiB", "--force"],
+                &known,
+                &[&files[..], &["--kernel", "6.12.40", "--driver", "in-tree"]].concat(),
+            ),
+            1,
+        ),
+        (
+            line(
+                &["doctor", "--for", "1GiB"],
+                &unknown,
+                &[&files[..2], &stated].concat(),
+            ),
+            1,
+        ),
+        (
+            line(
+                &["doctor", "--for", "1GiB"],
+                &known,
+                &[&files[..], &stated].concat(),
+            ),
+            0,
+        ),
+        (
+            line(
+                &["diagnose", "--errno", "EIO", "--length", "64GiB"],
+                &known,
+                &files,
+            ),
+            1,
+        ),
+        (line(&["probe", "--memlock", "64KiB"], &known, &files), 1),
     ] {
         let ran: Ran = Command::new(env!("CARGO_BIN_EXE_hugemr"))
             .args(&words)
             .output()
             .expect("the command starts")
             .into();
-        let list = commands(&(ran.out + &ran.err));
-        assert!(!list.is_empty(), "{words:?}");
+        let said = format!("{}\n{}", ran.out, ran.err);
+        let list = all_commands(&said);
+        assert!(list.len() >= least, "{words:?}: {list:?} in {said}");
         for command in list {
-            typed(&command).exits(0);
+            let again = understood(&command);
+            assert_ne!(
+                again.code, 2,
+                "{words:?}: {command}: {}{}",
+                again.out, again.err
+            );
+            let of_device = !command.starts_with("hugemr reserve");
+            if of_device {
+                assert!(command.contains("--device 'sim:"), "{command}");
+            }
+            let of_plan = ["hugemr plan", "hugemr register"];
+            if of_plan.iter().any(|head| command.starts_with(head)) {
+                for (flag, value) in words.iter().zip(&words[1..]) {
+                    if ["--kernel", "--driver", "--limits", "--config"].contains(&flag.as_str()) {
+                        assert!(command.contains(flag.as_str()), "{flag} {value}: {command}");
+                    }
+                }
+            }
         }
     }
 }

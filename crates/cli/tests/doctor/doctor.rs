@@ -6,21 +6,20 @@ use snapbox::{assert_data_eq, str};
 use super::tree::Tree;
 use super::{document, hugemr, keys, text};
 
-#[test]
-fn the_screen() {
+/// The question of the screen.
+fn asked(flags: &[&str]) -> std::process::Output {
     let tree = Tree::new();
     let root = tree.at("");
-    let out = hugemr([
-        "doctor",
-        "--for",
-        "896GiB",
-        "--device",
-        "sim:erdma",
-        "--pid",
-        "4121",
-        "--host-root",
-        &root,
-    ]);
+    let words = "doctor --for 896GiB --device sim:erdma --pid 4121 --host-root";
+    let mut words: Vec<&str> = words.split(' ').collect();
+    words.push(&root);
+    words.extend(flags);
+    hugemr(words)
+}
+
+#[test]
+fn the_screen() {
+    let out = asked(&[]);
     assert_data_eq!(
         text(&out, 1),
         str![[r#"
@@ -111,20 +110,7 @@ fn what_the_user_knows_better_is_believed() {
 
 #[test]
 fn the_document() {
-    let tree = Tree::new();
-    let root = tree.at("");
-    let out = hugemr([
-        "doctor",
-        "--for",
-        "896GiB",
-        "--device",
-        "sim:erdma",
-        "--pid",
-        "4121",
-        "--host-root",
-        &root,
-        "--json",
-    ]);
+    let out = asked(&["--json"]);
     let document = document(&out, 1);
     assert_eq!(
         keys(&document),

@@ -7,7 +7,7 @@ mod tree;
 
 use std::process::{Command, Output};
 
-fn hugemr<const N: usize>(arguments: [&str; N]) -> Output {
+fn hugemr<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Output {
     Command::new(env!("CARGO_BIN_EXE_hugemr"))
         .args(arguments)
         .output()

@@ -1,8 +1,9 @@
 //! What would decide a cause, and what mends it.
 
 use crate::device::Family;
+use crate::fact::Limit;
 use crate::quirk::{Quirk, SEGMENT_CAP};
-use crate::size::{Bytes, Grouped, PageSize};
+use crate::size::{Bytes, Count, Grouped, PageSize};
 
 use super::Cause::{self, *};
 use super::{Arithmetic, BackingPages, Evidence, MemoryKind};
@@ -178,8 +179,8 @@ fn larger_pages(e: &Evidence, numbers: Option<&Arithmetic>) -> String {
         return numbers.map_or_else(
             || text.to_owned(),
             |n| {
-                let (large, small) = (Grouped(n.entries_64k), Grouped(n.entries_4k));
-                format!("{text}: {large} entries instead of {small} at 4 KiB")
+                let (large, small) = (Count(n.entries_64k, "entry"), Grouped(n.entries_4k));
+                format!("{text}: {large} instead of {small} at 4 KiB")
             },
         );
     }
@@ -215,12 +216,21 @@ fn larger_pages(e: &Evidence, numbers: Option<&Arithmetic>) -> String {
         return "free other MRs of the device: larger pages save no entries at this length"
             .to_owned();
     }
-    let text = "map the memory on 2 MiB huge pages";
-    let plan = format!("{} --pages 2MiB", plan(e));
-    match (numbers, entries(small)) {
-        (Some(n), Some(many)) => {
-            let (large, many) = (Grouped(n.entries_2m), Grouped(many));
-            format!("{text}: {large} entries instead of {many} at {small} ({plan})")
+    // The smallest huge pages with which the need is within the table, where its size is known.
+    let most = e.entries_budget.as_ref().and_then(Limit::at_most);
+    let within = |page: &PageSize| match (entries(*page), most) {
+        (Some(need), Some(most)) => need <= most,
+        _ => true,
+    };
+    let Some(large) = [PageSize::M2, PageSize::G1].into_iter().find(within) else {
+        return "fewer bytes: no huge pages are large enough for a table of that size".to_owned();
+    };
+    let text = format!("map the memory on {large} huge pages");
+    let plan = format!("{} --pages {}", plan(e), Bytes(large.bytes()).argument());
+    match (numbers.and(entries(large)), entries(small)) {
+        (Some(need), Some(many)) => {
+            let (need, many) = (Count(need, "entry"), Grouped(many));
+            format!("{text}: {need} instead of {many} at {small} ({plan})")
         }
         _ => format!("{text} ({plan})"),
     }
@@ -256,36 +266,23 @@ fn whole_pages(e: &Evidence) -> String {
 fn size(e: &Evidence) -> String {
     e.length
         .filter(|length| *length > 0)
-        .map_or_else(|| "SIZE".to_owned(), argument)
+        .map_or_else(|| "SIZE".to_owned(), |length| Bytes(length).argument())
 }
 
-/// A plan of the length on the device: `plan` has no other way to know the device where there is none or several, nor the
-/// limits that a file has.
+/// A plan of the length on the device: `plan` has no other way to know the device where there is none or several, nor what
+/// was stated of it.
 fn plan(e: &Evidence) -> String {
     let device = e.device.as_deref().unwrap_or("DEVICE");
-    let limits = e.limits_file.as_ref();
-    let limits = limits.map_or_else(String::new, |file| format!(" --limits {file}"));
-    format!("hugemr plan {} --device {device}{limits}", size(e))
-}
-
-/// A size as a command takes it: `97GiB`, or plain bytes.
-fn argument(bytes: u64) -> String {
-    let text = Bytes(bytes).to_string();
-    match text.split_once(' ') {
-        Some((number, unit)) if unit.ends_with("iB") && !unit.contains(' ') => {
-            format!("{number}{unit}")
-        }
-        _ => bytes.to_string(),
-    }
+    format!("hugemr plan {} --device {device}{}", size(e), e.stated)
 }
 
 fn split(e: &Evidence) -> String {
-    let limit = e.max_mr_size.as_ref().and_then(crate::fact::Limit::at_most);
+    let limit = e.max_mr_size.as_ref().and_then(Limit::at_most);
     match (e.length, limit) {
         (Some(len), Some(limit)) if limit > 0 && len > limit => {
             format!(
-                "split it into {} MRs of at most {} ({})",
-                len.div_ceil(limit),
+                "split it into {} of at most {} ({})",
+                Count(len.div_ceil(limit), "MR"),
                 Bytes(limit),
                 plan(e)
             )
@@ -302,8 +299,8 @@ fn reserve(e: &Evidence) -> String {
     let kib = page.bytes() / 1024;
     match (e.huge_need(), e.hugepages_free) {
         (Some(need), Some(free)) if need > free => format!(
-            "reserve {} more pages of {page} (/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages), and read back what came",
-            Grouped(need - free)
+            "reserve {} of {page} (/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages), and read back what came",
+            Count(need - free, "more page")
         ),
         _ => format!(
             "reserve more huge pages (/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages), and read back what came"

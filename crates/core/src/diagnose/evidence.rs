@@ -123,10 +123,11 @@ pub struct Evidence {
     pub family: Option<Family>,
     /// Kernel and driver (kind and bundle version), IOMMU, MTT_VA.
     pub platform: Platform,
-    /// The device's name, for commands.
+    /// The device's name, quoted for a shell, for commands.
     pub device: Option<String>,
-    /// The file of measured limits that was named, quoted for a shell, for commands.
-    pub limits_file: Option<String>,
+    /// Flags that `hugemr plan` is to have besides the device, for commands: the facts and files that were stated, quoted for
+    /// a shell, each with a blank before it.
+    pub stated: String,
     /// The process, for commands.
     pub pid: Option<u32>,
 

@@ -14,7 +14,7 @@ pub use finding::{Finding, Harm};
 use crate::device::Device;
 use crate::host::Host;
 use crate::plan::{Pages, Plan, PlanRequest, Refusal, Verdict, plan};
-use crate::size::{Bytes, PageSize};
+use crate::size::PageSize;
 
 /// What user-space verbs answered when a device was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,6 +50,32 @@ pub struct Case<'a> {
     pub device: &'a Device,
     /// What is to be registered.
     pub wish: Option<&'a PlanRequest>,
+    /// For the commands of fixes.
+    pub commands: &'a Commands,
+}
+
+/// What the commands of fixes repeat of the question, quoted for a shell, each flag with a blank before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commands {
+    /// For `plan` and `register`: the device, and what was stated.
+    pub plan: String,
+    /// For `probe`: the device and the files that were named.
+    pub probe: String,
+    /// The question itself, as a whole command.
+    pub again: String,
+}
+
+impl Commands {
+    /// Of a question about this device, of which nothing was stated.
+    #[must_use]
+    pub fn about(device: &str) -> Self {
+        let flag = format!(" --device {device}");
+        Self {
+            again: format!("hugemr doctor{flag}"),
+            plan: flag.clone(),
+            probe: flag,
+        }
+    }
 }
 
 /// The answer.
@@ -159,7 +185,7 @@ pub fn examine(case: &Case<'_>) -> Report {
     if let Some(refusal) = &outcome.host_refuses
         && !findings.iter().any(|f| f.harm == Harm::Block)
     {
-        findings.push(check::refused(refusal));
+        findings.push(check::refused(case, refusal));
     }
     let undecided = |plan: &Plan| plan.verdict == Verdict::Undecided;
     if outcome.plan.as_ref().is_some_and(undecided)
@@ -298,16 +324,5 @@ pub fn nameless() -> Device {
         entries: unknown(),
         used: Used::UNKNOWN,
         ..Device::unlimited("no device", Family::Erdma)
-    }
-}
-
-/// A size as a command takes it: `97GiB`, or plain bytes.
-fn argument(bytes: u64) -> String {
-    let text = Bytes(bytes).to_string();
-    match text.split_once(' ') {
-        Some((number, unit)) if unit.ends_with("iB") && !unit.contains(' ') => {
-            format!("{number}{unit}")
-        }
-        _ => bytes.to_string(),
     }
 }

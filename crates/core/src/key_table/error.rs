@@ -1,5 +1,6 @@
 //! Why there is no table, no key, or no table from bytes.
 
+use crate::size::Count;
 use std::fmt;
 
 /// Why a list of MRs is no table. Numbers are places in the list, from 0.
@@ -117,7 +118,7 @@ pub enum ImportError {
     #[error("key table of format version {0}; this version reads {ours}", ours = super::FORMAT_VERSION)]
     Version(u32),
     /// The length does not agree with the number of MRs in the header.
-    #[error("an exported key table of {mrs} MRs does not have {len} bytes")]
+    #[error("an exported key table of {} does not have {}", Count(*mrs, "MR"), Count(*len as u64, "byte"))]
     Length {
         /// As the header says.
         mrs: u64,

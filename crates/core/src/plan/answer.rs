@@ -7,9 +7,9 @@ use crate::device::Device;
 use crate::errno::Errno;
 use crate::fact::{Fit, Limit};
 use crate::quirk::{Quirk, QuirkState};
-use crate::size::{Bytes, Grouped, PageSize};
+use crate::size::{Bytes, Count, Grouped, PageSize, plural};
 
-use super::request::{Pages, PlanRequest, Wish};
+use super::request::{Leave, Pages, PlanRequest, Wish};
 
 /// Whether the plan can be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -312,6 +312,8 @@ pub enum WayOut {
     Override(u64),
     /// A limit of at least so many pinned bytes.
     Memlock(u64),
+    /// At most so many entries left free for others (`--leave`).
+    Leave(u64),
     /// A version that lifts the defect.
     Lift(Quirk, &'static str),
 }
@@ -335,10 +337,23 @@ impl WayOut {
             }
             Self::OwnChunks(_) => (changed.chunk, changed.single) = (None, false),
             Self::Override(len) => changed.max_mr_size = Some(len),
+            Self::Leave(0) => changed.leave = Leave::Nothing,
+            Self::Leave(entries) => changed.leave = Leave::Entries(entries),
             Self::Reserve { .. } | Self::Memlock(_) | Self::Lift(..) => return None,
         }
         Some(changed)
     }
+}
+
+/// The command after which so many huge pages are free.
+#[must_use]
+pub fn reserve_command(page: PageSize, pages: u64) -> String {
+    let size = Bytes(pages.saturating_mul(page.bytes())).argument();
+    let pages = match page {
+        PageSize::M2 => String::new(),
+        page => format!(" --pages {}", Bytes(page.bytes()).argument()),
+    };
+    format!("sudo hugemr reserve {size}{pages}")
 }
 
 /// A plan that was refused.
@@ -377,15 +392,11 @@ impl fmt::Display for Pages {
     }
 }
 
-fn plural(n: u64, one: &'static str, many: &'static str) -> &'static str {
-    if n == 1 { one } else { many }
-}
-
 /// The sentence of a check that does not fit.
 pub(super) fn shortage(check: &Check) -> String {
     let need = check.need.0;
     let have = check.limit.as_ref().and_then(Limit::at_most).unwrap_or(0);
-    let (n, h) = (Grouped(need), Grouped(have));
+    let h = Grouped(have);
     match check.resource {
         Resource::MrLength => {
             format!(
@@ -394,25 +405,21 @@ pub(super) fn shortage(check: &Check) -> String {
                 Bytes(have)
             )
         }
-        Resource::MrCount => format!(
-            "needs {n} {}, the device has {h}",
-            plural(need, "MR", "MRs")
+        Resource::MrCount => format!("needs {}, the device has {h}", Count(need, "MR")),
+        Resource::Entries => format!(
+            "needs {}, the device has {h} ({})",
+            Count(need, "MTT entry"),
+            Ratio(need, have)
         ),
-        Resource::Entries => {
-            format!(
-                "needs {n} MTT {}, the device has {h} ({})",
-                plural(need, "entry", "entries"),
-                Ratio(need, have)
-            )
-        }
-        Resource::EntriesPerMr => {
-            format!("an MR of {n} entries is above the {h} that one MR may have")
-        }
+        Resource::EntriesPerMr => format!(
+            "an MR of {} is above the {h} that one MR may have",
+            Count(need, "entry")
+        ),
         Resource::HugePages(page) => {
             let short = need.saturating_sub(have);
             format!(
-                "needs {n} huge {} of {page}, {h} {} free: short by {} ({})",
-                plural(need, "page", "pages"),
+                "needs {} of {page}, {h} {} free: short by {} ({})",
+                Count(need, "huge page"),
                 plural(have, "is", "are"),
                 Grouped(short),
                 Bytes(short.saturating_mul(page.bytes()))

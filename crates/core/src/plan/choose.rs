@@ -8,7 +8,8 @@ use crate::size::PageSize;
 
 use super::answer::{Alternative, Code, MaxFit, Plan, Refusal, Resource, Verdict, WayOut};
 use super::evaluate::{Evaluated, evaluate};
-use super::request::{Pages, PlanRequest, Wish};
+use super::judge::free;
+use super::request::{Leave, Pages, PlanRequest, Wish};
 use super::tiling::{NoTiling, lcm, longest_mr, usable};
 
 /// Plans a request.
@@ -234,7 +235,10 @@ fn ways_out(
         }
     };
     match plan.verdict.refused() {
-        Some(Code::OverBudget | Code::OverPerMrEntries) => {
+        Some(code @ (Code::OverBudget | Code::OverPerMrEntries)) => {
+            if code == Code::OverBudget && request.leave != Leave::Nothing {
+                ways.extend(less_left(device, plan).map(WayOut::Leave));
+            }
             other_pages(&mut ways);
             for state in plan
                 .quirks
@@ -305,6 +309,14 @@ fn ways_out(
         ways.push(WayOut::Smaller(max_fit.certain));
     }
     ways
+}
+
+/// The most entries that can be left free beside the plan: certainly, else where the table is as large as it may be.
+fn less_left(device: &Device, plan: &Plan) -> Option<u64> {
+    let (best, worst) = plan.check(Resource::Entries)?.need;
+    let free = free(device);
+    let certain = free.certain().checked_sub(worst);
+    certain.or_else(|| free.at_most()?.checked_sub(best))
 }
 
 fn ways_without_tiling(

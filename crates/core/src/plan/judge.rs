@@ -6,7 +6,7 @@ use crate::fact::{Fit, Kind, Limit, Source};
 use crate::host::Host;
 use crate::layout::{self, Rules};
 use crate::quirk::Quirk;
-use crate::size::Bytes;
+use crate::size::{Bytes, Count, Grouped, plural};
 
 use super::answer::{Check, Code, Plan, Resource, Verdict, shortage};
 use super::evaluate::{Part, kinds, sum};
@@ -53,11 +53,7 @@ pub(super) fn checks(
         check(
             Resource::Entries,
             (entries(plan.entries.0)?, entries(plan.entries.1)?),
-            Some(left(
-                request.leave,
-                &device.entries.less(device.used.entries),
-                &device.entries,
-            )),
+            Some(left(request.leave, &free(device), &device.entries)),
         ),
         check(
             Resource::EntriesPerMr,
@@ -152,7 +148,7 @@ pub(super) fn judge(
     } else if let Some(check) = plan.checks.iter().find(|c| c.fit() == Fit::Over) {
         (
             code_of(check.resource),
-            small_pages(plan) + &shortage(check),
+            small_pages(plan) + &kept(request, device, check).unwrap_or_else(|| shortage(check)),
         )
     } else {
         let undecided = plan.checks.iter().any(|c| c.fit() == Fit::Undecided);
@@ -170,6 +166,29 @@ pub(super) fn judge(
     plan.verdict = Verdict::Refused(code);
     plan.first_failure = first_failure(request, device, rules, plan, parts, code);
     Some(text)
+}
+
+/// The entries of the device that nobody holds: what `--leave` takes its share of.
+pub(super) fn free(device: &Device) -> Limit {
+    device.entries.less(device.used.entries)
+}
+
+/// The sentence where what is to be left free for others is in the way, alone or with the size of the table.
+fn kept(request: &PlanRequest, device: &Device, check: &Check) -> Option<String> {
+    if request.leave == Leave::Nothing || check.resource != Resource::Entries {
+        return None;
+    }
+    let free = free(device).at_most()?;
+    let left = check.limit.as_ref()?.at_most()?;
+    Some(format!(
+        "needs {}, the device has {} free, of which --leave {} keeps {}: {} {} left",
+        Count(check.need.0, "MTT entry"),
+        Grouped(free),
+        request.leave,
+        Grouped(free - left.min(free)),
+        Grouped(left),
+        plural(left, "is", "are"),
+    ))
 }
 
 /// Why large pages do not help, where they do not.

@@ -15,7 +15,7 @@ mod tiling;
 
 pub use answer::{
     Alternative, Check, ChunkBound, Code, MaxFit, Plan, Refusal, Resource, SplitReport, Verdict,
-    WayOut,
+    WayOut, reserve_command,
 };
 pub use choose::{max_fit, plan};
 pub use request::{ForkSafety, Leave, OtherUse, Pages, PlanRequest, Split, Wish};

@@ -1,5 +1,7 @@
 //! What is asked: a wish, and how it may be fulfilled.
 
+use std::fmt;
+
 use crate::size::PageSize;
 
 /// What is to be registered.
@@ -42,6 +44,17 @@ pub enum Leave {
     Entries(u64),
     /// So many hundredths of the budget.
     PerCent(u8),
+}
+
+/// As the flag takes it.
+impl fmt::Display for Leave {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("0"),
+            Self::Entries(n) => n.fmt(f),
+            Self::PerCent(p) => write!(f, "{p}%"),
+        }
+    }
 }
 
 /// Another use of the same device that will come: for example GPU buffers in pages of 64 KiB.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::backend::{RegisteredMr, VerbError};
 use crate::errno::Errno;
-use crate::size::{Bytes, PageSize};
+use crate::size::{Bytes, Count, PageSize};
 
 /// Why a request cannot be carried out, known before anything is registered. Segments are counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -160,8 +160,7 @@ struct List<'a>(&'a [LeftMr]);
 
 impl fmt::Display for List<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let s = if self.0.len() == 1 { "" } else { "s" };
-        write!(f, "{} MR{s}: ", self.0.len())?;
+        write!(f, "{}: ", Count(self.0.len() as u64, "MR"))?;
         for (i, left) in self.0.iter().take(NAMED).enumerate() {
             let comma = if i == 0 { "" } else { "; " };
             write!(f, "{comma}{}: {}", left.span, left.cause)?;
@@ -248,7 +247,7 @@ impl fmt::Display for RegisterFailure {
             (RegisterCause::Cancelled, Some(span)) => write!(f, "cancelled before {span}")?,
         }
         if self.stood > 0 {
-            write!(f, "; {} of {} MRs stood: ", self.stood, self.total)?;
+            write!(f, "; {} of {} stood: ", self.stood, Count(self.total, "MR"))?;
             write!(f, "{}", self.rollback)?;
         }
         if !self.rollback.is_clean() {
@@ -386,8 +385,8 @@ impl fmt::Display for CloseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} MRs deregistered, left {}",
-            self.closed,
+            "{} deregistered, left {}",
+            Count(self.closed as u64, "MR"),
             List(&self.left)
         )?;
         f.write_str("; the memory stays mapped until the process ends")

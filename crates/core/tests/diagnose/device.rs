@@ -545,7 +545,7 @@ fn commands_have_the_device_and_the_limits() {
             effective_page: page,
             max_mr_size: assumed(64 * GIB),
             device: Some("erdma_7".to_owned()),
-            limits_file: Some("/x/y.toml".to_owned()),
+            stated: " --limits /x/y.toml".to_owned(),
             ..erdma(Errno::EIO)
         };
         let diagnosis = diagnose(&evidence);
@@ -565,5 +565,36 @@ fn commands_have_the_device_and_the_limits() {
             );
         }
         assert!(found > 0, "{diagnosis:#?}");
+    }
+}
+
+/// The pages that are advised are those with which the need is within the table, where its size is known.
+#[test]
+fn the_advised_pages_fit_the_budget() {
+    for (most, advised) in [
+        (
+            33_554_431,
+            "2 MiB huge pages: 32,768 entries instead of 16,777,216 at 4 KiB",
+        ),
+        (
+            1000,
+            "1 GiB huge pages: 64 entries instead of 16,777,216 at 4 KiB",
+        ),
+        (10, "fewer bytes"),
+    ] {
+        let evidence = Evidence {
+            length: Some(64 * GIB),
+            effective_page: Some(PageSize::K4),
+            entries_budget: exact(most),
+            entries_used: Some((most, Some(most))),
+            ..erdma(Errno::EIO)
+        };
+        let diagnosis = diagnose(&evidence);
+        let full = diagnosis
+            .causes
+            .iter()
+            .find(|one| one.cause == Cause::TableFull);
+        let fix = &full.unwrap().fix;
+        assert!(fix.contains(advised), "{most}: {fix}");
     }
 }

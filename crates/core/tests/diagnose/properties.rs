@@ -78,7 +78,7 @@ prop_compose! {
             ipc_lock: flags[5], container: flags[6], rdma_cgroup_full: flags[7], said_out_of_mr_size: flags[8],
             said_command_timeout: flags[9], fork_init: flags[10], hugepages_safe: flags[11], peer_memory: flags[12],
             provider_loaded: flags[13], device_file: flags[14], device_present: flags[10],
-            said_device_refused: flags[16], device: None, limits_file: None, pid: None,
+            said_device_refused: flags[16], device: None, stated: String::new(), pid: None,
             said_keys_exhausted: flags[0], said_shrunk: flags[1], dmabuf: flags[2],
             said_no_shortage: flags[3], said_pin_failed: flags[4], said_gpu_nearby: flags[5], said_out_of_memory: flags[7], errno_of_libfabric: flags[6],
         }

@@ -1,7 +1,7 @@
 //! Why memory could not be mapped, and what would help.
 
 use hugemr_core::errno::Errno;
-use hugemr_core::size::{Bytes, Grouped, PageSize};
+use hugemr_core::size::{Bytes, Count, Grouped, PageSize};
 
 use super::{Failure, Part, Placement};
 use crate::facts::{Cgroup, Memory, Overcommit, Process, ProcessId};
@@ -47,8 +47,8 @@ pub enum MapError {
     },
     /// Too few huge pages are free.
     #[error(
-        "{} huge pages of {page} short{}: {} needed, {} available; {way_out}",
-        Grouped(*short), place(nodes), Grouped(*need), Grouped(*available)
+        "{} of {page} short{}: {} needed, {} available; {way_out}",
+        Count(*short, "huge page"), place(nodes), Grouped(*need), Grouped(*available)
     )]
     HugePagesShort {
         /// Page size.
@@ -96,8 +96,8 @@ pub enum MapError {
     },
     /// vm.max_map_count.
     #[error(
-        "the process may have {limit} mappings and has {used}: {need} more needed; \
-         sudo sysctl vm.max_map_count={}", used.saturating_add(*need).saturating_add(1000)
+        "the process may have {} and has {used}: {need} more needed; \
+         sudo sysctl vm.max_map_count={}", Count(*limit, "mapping"), used.saturating_add(*need).saturating_add(1000)
     )]
     MapCount {
         /// Mappings needed.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use hugemr_core::size::{Bytes, Grouped, PageSize};
+use hugemr_core::size::{Bytes, Count, Grouped, PageSize, plural};
 
 use super::{Change, PerPool};
 use crate::ledger::LedgerError;
@@ -60,9 +60,9 @@ pub enum ReserveError {
     },
     /// The kernel did not find that many pages, whatever was done.
     #[error(
-        "{} of {} huge pages of {page} could not be had: memory is in use or too fragmented \
-         (at boot it is not: kernel parameters hugepagesz= and hugepages=); {} came and were given back",
-        Grouped(*missing), Grouped(*need), Grouped(*came)
+        "{} of {} of {page} could not be had: memory is in use or too fragmented \
+         (at boot it is not: kernel parameters hugepagesz= and hugepages=); {} came and {} given back",
+        Grouped(*missing), Count(*need, "huge page"), Grouped(*came), plural(*came, "was", "were")
     )]
     Short {
         /// Page size.

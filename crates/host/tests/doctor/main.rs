@@ -6,7 +6,9 @@ mod faults;
 mod tree;
 
 use hugemr_core::device::Device;
-use hugemr_core::doctor::{Answer, Case, Facts, Finding, Harm, Report, Verbs, examine, from_file};
+use hugemr_core::doctor::{
+    Answer, Case, Commands, Facts, Finding, Harm, Report, Verbs, examine, from_file,
+};
 use hugemr_core::fact::{Kind, Limit, Source};
 use hugemr_core::host::Driver;
 use hugemr_core::plan::PlanRequest;
@@ -51,6 +53,7 @@ fn report(facts: &Facts, wish: Option<u64>, bundle: Bundle) -> Report {
         host: &host,
         device: &device(),
         wish: request.as_ref(),
+        commands: &Commands::about("erdma_0"),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use hugemr_core::learn::{Tried, budget};
-use hugemr_core::size::{Grouped, PageSize};
+use hugemr_core::size::{Count, Grouped, PageSize, plural};
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, facts, read};
@@ -57,11 +57,17 @@ pub(super) fn answer(input: &Input) -> Result<Answer, String> {
     .map_err(|error| error.to_string())?;
     let message = match learned.high_excl {
         Some(high) => format!(
-            "{} entries fit, {} do not",
-            Grouped(learned.low),
-            Grouped(high)
+            "{} {}, {} {} not",
+            Count(learned.low, "entry"),
+            plural(learned.low, "fits", "fit"),
+            Grouped(high),
+            plural(high, "does", "do")
         ),
-        None => format!("{} entries fit", Grouped(learned.low)),
+        None => format!(
+            "{} {}",
+            Count(learned.low, "entry"),
+            plural(learned.low, "fits", "fit")
+        ),
     };
     let fields = Fields {
         message: message.clone(),

@@ -10,7 +10,7 @@ use hugemr_core::host::{Driver, Host, HugePool, Node};
 use hugemr_core::layout;
 use hugemr_core::plan::{Pages, Plan, PlanRequest, Refusal, Resource, Split, Verdict, Wish};
 use hugemr_core::quirk::QuirkState;
-use hugemr_core::size::{Bytes, Grouped, PageSize};
+use hugemr_core::size::{Bytes, Count, PageSize};
 use hugemr_core::version::KernelVersion;
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +77,7 @@ pub(super) struct Input {
 #[derive(Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected a list of lengths, or a number of buffers"
+    expecting = "a list of lengths, or a number of buffers, belongs here"
 )]
 enum Buffers {
     Each(Vec<u64>),
@@ -434,12 +434,10 @@ fn gist(fields: &Fields) -> String {
         text += &format!(" ({errno})");
     }
     if let Some(entries) = fields.entries {
-        let s = if entries == 1 { "y" } else { "ies" };
-        text += &format!(", {} entr{s}", Grouped(entries));
+        text += &format!(", {}", Count(entries, "entry"));
     }
     if let Some(mrs) = fields.mrs {
-        let s = if mrs == 1 { "" } else { "s" };
-        text += &format!(", {} MR{s}", Grouped(mrs));
+        text += &format!(", {}", Count(mrs, "MR"));
     }
     text
 }

@@ -1,5 +1,6 @@
 //! One result line a vector, and the closing line.
 
+use hugemr_core::size::Count;
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -127,8 +128,7 @@ impl Tally {
             self.passed, self.failed, self.skipped
         );
         if self.broken > 0 {
-            let s = if self.broken == 1 { "" } else { "s" };
-            text += &format!(", {} broken line{s}", self.broken);
+            text += &format!(", {}", Count(self.broken, "broken line"));
         }
         text
     }

@@ -4,7 +4,7 @@
 use hugemr_core::device::Family;
 use hugemr_core::host::{Driver, Platform};
 use hugemr_core::plan::{Pages, PlanRequest, plan};
-use hugemr_core::size::{Grouped, PageSize};
+use hugemr_core::size::{Count, Grouped, PageSize};
 use hugemr_core::version::KernelVersion;
 use serde::{Deserialize, Serialize};
 
@@ -254,7 +254,7 @@ fn gist(fields: &Fields) -> String {
         (Some(errno), Some(index)) => format!("{errno} at MR {index}"),
         _ => format!("{} registered", Grouped(fields.ok)),
     };
-    text += &format!(", {} entries", Grouped(fields.entries));
+    text += &format!(", {}", Count(fields.entries, "entry"));
     if let Some(page) = fields
         .effective_page
         .and_then(|page| PageSize::new(page).ok())

@@ -6,7 +6,7 @@ use crate::fact::Limit;
 use crate::host::Driver;
 use crate::layout::{self, Rules};
 use crate::quirk::{Presence, Quirk};
-use crate::size::{Bytes, GIB, Grouped};
+use crate::size::{Bytes, Count, GIB, plural};
 
 use super::{Case, Scale};
 
@@ -65,11 +65,13 @@ fn silence(case: &Case<'_>, s: &mut Scale, in_tree: &str) {
 pub(super) fn command_slots(case: &Case<'_>, s: &mut Scale) {
     const SLOTS: u64 = 128;
     match case.e.threads {
-        Some(threads) if threads <= SLOTS => {
-            s.excludes(format!("{threads} threads cannot fill {SLOTS} slots"))
-        }
+        Some(threads) if threads <= SLOTS => s.excludes(format!(
+            "{} cannot fill {SLOTS} slots",
+            Count(threads, "thread")
+        )),
         Some(threads) => s.points(format!(
-            "{threads} threads registered at once; the queue has {SLOTS} slots"
+            "{} registered at once; the queue has {SLOTS} slots",
+            Count(threads, "thread")
         )),
         None => s.lacks("how many threads register at once"),
     }
@@ -117,9 +119,10 @@ pub(super) fn wrong_length(case: &Case<'_>, s: &mut Scale) {
     );
     match (arrives.wire_len == len, state.presence) {
         (true, _) => s.excludes(format!(
-            "{}, but {} entries go by the long form",
+            "{}, but {} {} by the long form",
             state.why,
-            Grouped(arrives.entries)
+            Count(arrives.entries, "entry"),
+            plural(arrives.entries, "goes", "go")
         )),
         (false, Presence::Present) if e.family.is_some() => s.proves(text),
         (false, _) => s.points(text),

@@ -5,7 +5,7 @@ use crate::errno::Errno;
 use crate::fact::{Fit, Limit};
 use crate::host::Driver;
 use crate::quirk::{CONTIGUOUS_ENTRIES, ONE_LEVEL_ENTRIES, Presence, Quirk, SEGMENT_CAP};
-use crate::size::{Bytes, GIB, Grouped, PageSize};
+use crate::size::{Bytes, Count, GIB, Grouped, PageSize, plural};
 
 use super::{Case, Scale, is_solid};
 use crate::diagnose::{BackingPages, MemoryKind};
@@ -90,8 +90,9 @@ fn budget_share(case: &Case<'_>, budget: &Limit, s: &mut Scale) {
         "at least "
     };
     let text = format!(
-        "{} entries are {least}{} % of {}, {} ({})",
-        Grouped(need),
+        "{} {} {least}{} % of {}, {} ({})",
+        Count(need, "entry"),
+        plural(need, "is", "are"),
         percent(need, whole),
         most(budget.certain(), budget.at_most()),
         budget.source,
@@ -128,15 +129,15 @@ fn small_page_share(case: &Case<'_>, need: Option<u64>, s: &mut Scale) {
     // On eRDMA EIO comes from the device only; other families share the errno with the kernel.
     let device_spoke = e.family == Some(Family::Erdma) && case.errno == Some(Errno::EIO);
     let Some(need) = need.or_else(|| e.entries_at(page)) else {
-        let a_gib = Grouped(GIB / page.bytes().min(GIB));
-        let text = format!("{whose} has {page} pages, {a_gib} entries a GiB");
+        let a_gib = Count(GIB / page.bytes().min(GIB), "entry");
+        let text = format!("{whose} has {page} pages, {a_gib} a GiB");
         return match (page <= PageSize::K64, device_spoke) {
             (true, true) => s.proves(text),
             (true, false) => s.points(text),
             (false, _) => s.weakens(text),
         };
     };
-    let text = format!("{whose} has {page} pages: {} entries", Grouped(need));
+    let text = format!("{whose} has {page} pages: {}", Count(need, "entry"));
     let large = need >= LOWEST_FIELD_REPORT / 100 && page <= PageSize::K64;
     match (large, device_spoke) {
         (true, true) => {
@@ -283,8 +284,8 @@ pub(super) fn mr_count(case: &Case<'_>, s: &mut Scale) {
         return;
     };
     let of = format!(
-        "{} MRs of {} ({})",
-        Grouped(live),
+        "{} of {} ({})",
+        Count(live, "MR"),
         most(limit.certain(), limit.at_most()),
         limit.source
     );
@@ -306,7 +307,7 @@ pub(super) fn per_mr_table(case: &Case<'_>, s: &mut Scale) {
         });
         return;
     };
-    let need_text = Grouped(need);
+    let need_text = Count(need, "entry");
     if let Some(limit) = e.entries_per_mr.as_ref().filter(|l| !l.is_unlimited()) {
         let of = format!(
             "{} in one MR ({})",
@@ -314,11 +315,9 @@ pub(super) fn per_mr_table(case: &Case<'_>, s: &mut Scale) {
             limit.source
         );
         match limit.fit(need) {
-            Fit::Over => s.proves(format!("needs {need_text} entries of {of}")),
-            Fit::Fits if is_solid(limit) => {
-                s.excludes(format!("needs only {need_text} entries of {of}"))
-            }
-            Fit::Fits => s.weakens(format!("needs only {need_text} entries of {of}")),
+            Fit::Over => s.proves(format!("needs {need_text} of {of}")),
+            Fit::Fits if is_solid(limit) => s.excludes(format!("needs only {need_text} of {of}")),
+            Fit::Fits => s.weakens(format!("needs only {need_text} of {of}")),
             Fit::Undecided => s.lacks("the entries that one MR may have"),
         }
         return;
@@ -330,24 +329,24 @@ pub(super) fn per_mr_table(case: &Case<'_>, s: &mut Scale) {
     let table = Quirk::ContiguousTable.on(&e.platform, Family::Erdma);
     if need <= CONTIGUOUS_ENTRIES {
         s.excludes(format!(
-            "needs only {need_text} entries: every erdma driver can have {} in one MR",
+            "needs only {need_text}: every erdma driver can have {} in one MR",
             Grouped(CONTIGUOUS_ENTRIES)
         ));
     } else if need > ONE_LEVEL_ENTRIES.pow(3) {
         s.proves(format!(
-            "needs {need_text} entries; three levels of the driver's table hold {}",
+            "needs {need_text}; three levels of the driver's table hold {}",
             Grouped(ONE_LEVEL_ENTRIES.pow(3))
         ));
     } else {
         let text = format!(
-            "needs {need_text} entries; {}: {}",
+            "needs {need_text}; {}: {}",
             table.why,
             Quirk::ContiguousTable.effect()
         );
         match table.presence {
             Presence::Present => s.proves(text),
             Presence::Presumed => s.points(text),
-            Presence::Absent => s.excludes(format!("needs {need_text} entries; {}", table.why)),
+            Presence::Absent => s.excludes(format!("needs {need_text}; {}", table.why)),
         }
     }
 }

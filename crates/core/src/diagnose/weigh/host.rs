@@ -3,7 +3,7 @@
 use crate::errno::Errno;
 use crate::fact::Fit;
 use crate::host::Driver;
-use crate::size::{Bytes, Grouped, PageSize};
+use crate::size::{Bytes, Count, Grouped, PageSize};
 
 use super::{Case, Scale};
 use crate::diagnose::{BackingPages, Operation};
@@ -98,8 +98,8 @@ pub(super) fn hugepage_pool(case: &Case<'_>, s: &mut Scale) {
     match (e.huge_need(), e.hugepages_free) {
         (Some(need), Some(free)) if free < need => {
             let text = format!(
-                "{} huge pages free, {} needed",
-                Grouped(free),
+                "{} free, {} needed",
+                Count(free, "huge page"),
                 Grouped(need)
             );
             // Pages that were populated before are no longer free, and need not be: only at mmap nothing is taken yet.
@@ -111,8 +111,8 @@ pub(super) fn hugepage_pool(case: &Case<'_>, s: &mut Scale) {
         }
         (Some(need), Some(free)) => {
             s.weakens(format!(
-                "{} huge pages free now, {} needed",
-                Grouped(free),
+                "{} free now, {} needed",
+                Count(free, "huge page"),
                 Grouped(need)
             ));
         }
@@ -180,12 +180,12 @@ pub(super) fn max_map_count(case: &Case<'_>, s: &mut Scale) {
         (Some(maps), Some(most))
             if maps.saturating_add(if case.op == Operation::Mmap { 1 } else { 2 }) > most =>
         {
-            s.proves(format!("{} mappings of {}", Grouped(maps), Grouped(most)));
+            s.proves(format!("{} of {}", Count(maps, "mapping"), Grouped(most)));
         }
         (Some(maps), Some(most)) => {
             s.excludes(format!(
-                "only {} mappings of {}",
-                Grouped(maps),
+                "only {} of {}",
+                Count(maps, "mapping"),
                 Grouped(most)
             ));
         }

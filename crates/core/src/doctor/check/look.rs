@@ -20,7 +20,7 @@ pub(super) fn kprobes(e: &Examined<'_>, out: &mut Vec<Finding>) {
         Visible::Yes => Finding::fine("kprobes", "the page size of an MR can be proved by a kretprobe"),
         Visible::Denied => finding
             .seen(format!("{place} is not for this process"))
-            .fix("run as root: sudo hugemr doctor"),
+            .fix(format!("run as root: sudo {}", e.case.commands.again)),
         Visible::NotMounted => finding
             .seen("tracefs is not mounted   /proc/self/mountinfo")
             .fix("sudo mount -t tracefs nodev /sys/kernel/tracing"),
@@ -47,7 +47,7 @@ pub(super) fn dynamic_debug(e: &Examined<'_>, out: &mut Vec<Finding>) {
         ),
         Visible::Denied => finding
             .seen(format!("{place} is not for this process"))
-            .fix("run as root: sudo hugemr doctor"),
+            .fix(format!("run as root: sudo {}", e.case.commands.again)),
         Visible::NotMounted => finding
             .seen("debugfs is not mounted   /proc/self/mountinfo")
             .fix("sudo mount -t debugfs none /sys/kernel/debug"),

@@ -2,8 +2,9 @@
 
 use super::rough;
 use crate::device::Family;
-use crate::doctor::{Examined, Finding, PoolFacts, argument};
+use crate::doctor::{Examined, Finding, PoolFacts};
 use crate::host::Node;
+use crate::plan::reserve_command;
 use crate::size::{Bytes, GIB, Grouped, PageSize};
 
 const GLOBAL: &str = "/sys/kernel/mm/hugepages";
@@ -111,15 +112,7 @@ fn against(e: &Examined<'_>, page: PageSize, count: u64, out: &mut Vec<Finding>)
     } else {
         folder(page)
     };
-    let bytes = count.saturating_mul(page.bytes());
-    let flags = [
-        if page == PageSize::M2 {
-            ""
-        } else {
-            " --pages 1GiB"
-        },
-        if nodes.len() > 1 { " --spread" } else { "" },
-    ];
+    let spread = if nodes.len() > 1 { " --spread" } else { "" };
     out.push(
         Finding::block(
             "pool_short",
@@ -130,9 +123,8 @@ fn against(e: &Examined<'_>, page: PageSize, count: u64, out: &mut Vec<Finding>)
         )
         .seen(format!("{}   {place}", seen.join("  ")))
         .fix(format!(
-            "sudo hugemr reserve {}{}      (keep at boot: --persist)",
-            argument(bytes),
-            flags.concat()
+            "{}{spread}      (keep at boot: --persist)",
+            reserve_command(page, count)
         )),
     );
 }
@@ -260,8 +252,8 @@ pub(super) fn node(e: &Examined<'_>, out: &mut Vec<Finding>) {
                 ))
                 .so("the memory comes from another node: each transfer crosses the socket link")
                 .fix(format!(
-                    "sudo hugemr reserve {} --node {home}",
-                    argument(count.saturating_mul(page.bytes()))
+                    "{} --node {home}",
+                    reserve_command(page, count)
                 )),
             );
         }

@@ -1,81 +1,74 @@
 //! What the device says to the wish.
 
 use crate::device::{Family, LOWEST_FIELD_REPORT};
-use crate::doctor::{Examined, Finding, Verbs, argument};
+use crate::doctor::{Case, Examined, Finding, Verbs};
 use crate::fact::Fit;
-use crate::plan::{Pages, Refusal, Resource, WayOut};
+use crate::plan::{Pages, Refusal, Resource, WayOut, reserve_command};
 use crate::prior;
-use crate::size::{Bytes, Grouped, PageSize};
+use crate::size::{Bytes, Count, Grouped};
 
 /// A refusal by the device's limits.
 pub(super) fn device(e: &Examined<'_>, out: &mut Vec<Finding>) {
     if let Some(refusal) = &e.outcome.device_refuses {
-        out.push(refused(refusal).seen(format!("limits of {}", e.case.device.name)));
+        out.push(refused(&e.case, refusal).seen(format!("limits of {}", e.case.device.name)));
     } else if let Some(plan) = e.plan() {
         out.push(Finding::fine(
             "plan",
             format!(
-                "{} of at most {}, {} entries",
-                match plan.mrs {
-                    1 => "1 MR".to_owned(),
-                    n => format!("{} MRs", Grouped(n)),
-                },
+                "{} of at most {}, {}",
+                Count(plan.mrs, "MR"),
                 Bytes(plan.chunk),
-                Grouped(plan.entries.1)
+                Count(plan.entries.1, "entry")
             ),
         ));
     }
 }
 
 /// A refusal as a finding.
-pub(in crate::doctor) fn refused(refusal: &Refusal) -> Finding {
+pub(in crate::doctor) fn refused(case: &Case<'_>, refusal: &Refusal) -> Finding {
     let finding = Finding::block(refusal.code.name(), refusal.text.clone());
-    let ways = refusal.ways_out.iter().filter_map(way);
+    let ways = refusal.ways_out.iter().filter_map(|one| way(case, one));
     ways.fold(finding, Finding::fix)
 }
 
-fn way(way: &WayOut) -> Option<String> {
+fn way(case: &Case<'_>, way: &WayOut) -> Option<String> {
     Some(match way {
         WayOut::Pages(other) => match other.pages {
             Pages::Only(page) => format!(
-                "{page} pages: {} entries, {} MRs      (--pages {})",
-                Grouped(other.entries.1),
-                Grouped(other.mrs),
-                argument(page.bytes())
+                "{page} pages: {}, {}      (--pages {})",
+                Count(other.entries.1, "entry"),
+                Count(other.mrs, "MR"),
+                Bytes(page.bytes()).argument()
             ),
             _ => return None,
         },
         WayOut::Smaller(bytes) => format!(
             "{} would fit      (--for {})",
             Bytes(*bytes),
-            argument(*bytes)
+            Bytes(*bytes).argument()
         ),
-        WayOut::Reserve { page, need, .. } => {
-            let pages = match *page {
-                PageSize::M2 => String::new(),
-                page => format!(" --pages {}", argument(page.bytes())),
-            };
-            format!(
-                "sudo hugemr reserve {}{pages}",
-                argument(need.saturating_mul(page.bytes()))
-            )
-        }
+        WayOut::Reserve { page, need, .. } => reserve_command(*page, *need),
         WayOut::LongerChunks(bytes) | WayOut::ShorterChunks(bytes) => {
+            let size = case.wish.map_or(0, |wish| wish.wanted());
             format!(
-                "MRs of {} (hugemr plan SIZE --chunk {})",
+                "MRs of {} (hugemr plan {} --chunk {}{})",
                 Bytes(*bytes),
-                argument(*bytes)
+                Bytes(size).argument(),
+                Bytes(*bytes).argument(),
+                case.commands.plan
             )
         }
         WayOut::OwnChunks(bytes) => format!("MRs of {}, as hugemr plan cuts", Bytes(*bytes)),
         WayOut::Override(bytes) => format!(
             "where the device allows it: --max-mr-size {}",
-            argument(*bytes)
+            Bytes(*bytes).argument()
         ),
         WayOut::Memlock(bytes) => format!(
             "let the process pin {} (ulimit -l unlimited)",
             Bytes(*bytes)
         ),
+        // The doctor asks for nothing to be left.
+        WayOut::Leave(_) => return None,
         WayOut::Lift(quirk, how) => format!("{quirk}: {how}"),
     })
 }
@@ -103,13 +96,13 @@ pub(super) fn budget(e: &Examined<'_>, out: &mut Vec<Finding>) {
                     "budget",
                     match limit.at_most() {
                         Some(most) => format!(
-                            "MTT budget between {} and {} entries; need {need}",
+                            "MTT budget between {} and {}; need {need}",
                             Grouped(limit.certain()),
-                            Grouped(most)
+                            Count(most, "entry")
                         ),
                         None => format!(
-                            "MTT budget at least {} entries; need {need}",
-                            Grouped(limit.certain())
+                            "MTT budget at least {}; need {need}",
+                            Count(limit.certain(), "entry")
                         ),
                     },
                 )
@@ -127,7 +120,10 @@ pub(super) fn budget(e: &Examined<'_>, out: &mut Vec<Finding>) {
             ),
             Resource::Entries => Finding::unknown(
                 "budget",
-                format!("MTT budget not known; need {need} entries"),
+                format!(
+                    "MTT budget not known; need {}",
+                    Count(check.need.1, "entry")
+                ),
             ),
             Resource::MrCount => Finding::unknown(
                 "mr_count",
@@ -150,11 +146,15 @@ pub(super) fn budget(e: &Examined<'_>, out: &mut Vec<Finding>) {
                 .seen(source)
                 .fix(match (check.resource, e.case.verbs) {
                     (Resource::Entries, Verbs::Usable(_)) => {
-                        format!("sudo hugemr probe --device {name}; or state it: --budget N")
+                        format!(
+                            "sudo hugemr probe{}; or state it: --budget N",
+                            e.case.commands.probe
+                        )
                     }
                     _ => format!(
-                        "try it: hugemr register {} --device {name}; or state it: --budget N",
-                        argument(plan.wanted)
+                        "try it: hugemr register {}{}; or state it: --budget N",
+                        Bytes(plan.wanted).argument(),
+                        e.case.commands.plan
                     ),
                 })
                 .deciding(true),
@@ -168,9 +168,10 @@ fn rule_of_thumb(e: &Examined<'_>, finding: Finding) -> Finding {
     let vcpus: u64 = nodes.map(|node| node.cpus.len() as u64).sum();
     match prior::by_vcpus(vcpus) {
         Some(entries) if vcpus > 0 => finding.so(format!(
-            "rule of thumb {} entries ({} for each of {vcpus} vCPUs, inferred)",
-            Grouped(entries),
-            Grouped(prior::ENTRIES_PER_VCPU)
+            "rule of thumb {} ({} for each of {}, inferred)",
+            Count(entries, "entry"),
+            Grouped(prior::ENTRIES_PER_VCPU),
+            Count(vcpus, "vCPU")
         )),
         _ => finding,
     }
