@@ -64,6 +64,7 @@ fn parse() -> Result<(Cli, Typed), clap::Error> {
         Command::Register(command) => command.what.typed = typed.clone(),
         Command::Doctor(command) => command.typed = typed.clone(),
         Command::Diagnose(command) => command.typed = typed.clone(),
+        Command::Inspect(command) => command.typed = typed.clone(),
         _ => {}
     }
     Ok((cli, typed))

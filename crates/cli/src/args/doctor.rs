@@ -64,4 +64,7 @@ pub(crate) struct InspectCommand {
     /// Driver: in-tree, vendor, the vendor's bundle (1.5.7), or unknown [default: as read]
     #[arg(long, value_name = "DRIVER", value_parser = parse_driver)]
     pub(crate) driver: Option<Driver>,
+    /// The command line, for others like it.
+    #[arg(skip)]
+    pub(crate) typed: crate::typed::Typed,
 }

@@ -11,6 +11,7 @@ use hugemr_host::root::Root;
 use super::say;
 use crate::args::InspectCommand;
 use crate::exit::{Ended, Exit, Failure};
+use crate::typed::Change;
 use crate::{json, render};
 
 /// One mapping.
@@ -30,6 +31,8 @@ pub(crate) struct Inspected {
     pub(crate) rows: Vec<Row>,
     pub(crate) total: Total,
     pub(crate) others: usize,
+    /// This command line, as root.
+    pub(crate) as_root: String,
 }
 
 pub(crate) fn run(command: &InspectCommand) -> Ended {
@@ -42,7 +45,9 @@ pub(crate) fn run(command: &InspectCommand) -> Ended {
         platform.driver = driver;
     }
     let rules = Rules::of(&platform, Family::Erdma);
-    let seen = inspect(&root, ProcessId::Pid(command.pid)).map_err(|error| failure(&error))?;
+    let as_root = format!("sudo {}", command.typed.line("inspect", &Change::default()));
+    let seen =
+        inspect(&root, ProcessId::Pid(command.pid)).map_err(|error| failure(&error, &as_root))?;
     let mut total = Total::default();
     let mut rows: Vec<Row> = seen
         .mappings
@@ -65,6 +70,7 @@ pub(crate) fn run(command: &InspectCommand) -> Ended {
         rows,
         total,
         others: seen.others,
+        as_root,
     };
     if command.json {
         json::write(&json::inspect(&inspected))?;
@@ -74,12 +80,12 @@ pub(crate) fn run(command: &InspectCommand) -> Ended {
     Ok(Exit::Yes)
 }
 
-fn failure(error: &InspectError) -> Failure {
+fn failure(error: &InspectError, as_root: &str) -> Failure {
     let mut failure = Failure::system(error);
     failure.more.extend(crate::device::sources(error));
     match error {
-        InspectError::NotAllowed(pid) => failure.with(format!(
-            "as its user, or as root with CAP_SYS_PTRACE: sudo hugemr inspect --pid {pid}"
+        InspectError::NotAllowed(_) => failure.with(format!(
+            "as its user, or as root with CAP_SYS_PTRACE: {as_root}"
         )),
         _ => failure,
     }

@@ -73,10 +73,7 @@ pub(crate) fn inspect(seen: &Inspected, all: bool) -> String {
         .iter()
         .any(|row| row.runs == Err(NoLayout::NotAllowed))
     {
-        lines.push(format!(
-            "physical runs need root: sudo hugemr inspect --pid {}",
-            seen.pid
-        ));
+        lines.push(format!("physical runs need root: {}", seen.as_root));
     }
     lines.join("\n")
 }
