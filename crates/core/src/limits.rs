@@ -58,6 +58,21 @@ impl Identity {
         };
         pairs.into_iter().filter_map(differ).collect()
     }
+
+    /// Takes over what was not known. The device stays.
+    pub fn fill(&mut self, from: &Self) {
+        for (to, from) in [
+            (&mut self.guid, &from.guid),
+            (&mut self.kernel, &from.kernel),
+            (&mut self.driver, &from.driver),
+            (&mut self.firmware, &from.firmware),
+            (&mut self.instance, &from.instance),
+        ] {
+            if to.is_none() {
+                to.clone_from(from);
+            }
+        }
+    }
 }
 
 /// How a record came about, the surest first.
@@ -194,6 +209,20 @@ impl Record {
         })
     }
 
+    /// One of two records of the same device and software: the later one is learned on top of the earlier one.
+    #[must_use]
+    pub fn joined(self, other: Self) -> Self {
+        let (mut record, later) = if self.seconds <= other.seconds {
+            (self, other)
+        } else {
+            (other, self)
+        };
+        record.identity.fill(&later.identity);
+        // What was told and contradicts what was measured is left out, as it would have been at the time.
+        let _left_out = record.learn(&later.seen, later.confidence, later.seconds);
+        record
+    }
+
     /// Puts what is known into the device: what was found narrows what the device says of itself, and replaces it where
     /// they contradict each other.
     pub fn apply(&self, device: &mut Device) {
@@ -312,6 +341,32 @@ mod tests {
         let replaced = known.learn(&seen((300, None)), Confidence::Seen, 5);
         assert_eq!(replaced, Ok(Learned::Replaced((150, Some(200)))));
         assert_eq!(known.seen.entries, (300, None));
+    }
+
+    #[test]
+    fn two_records_of_one_device_become_one_in_the_order_of_time() {
+        let at = |entries, confidence, seconds| {
+            let mut record = record(entries);
+            (record.confidence, record.seconds) = (confidence, seconds);
+            record
+        };
+        let told = at((100, None), Confidence::Told, 5);
+        let probed = at((200, Some(200)), Confidence::Probed, 7);
+        let joined = probed.clone().joined(told.clone());
+        assert_eq!(joined, told.joined(probed.clone()));
+        assert_eq!(joined, probed);
+        let wrong = at((300, None), Confidence::Told, 9);
+        assert_eq!(
+            wrong.joined(probed.clone()),
+            probed,
+            "told, and contradicted"
+        );
+        let seen = at((300, None), Confidence::Seen, 9);
+        assert_eq!(
+            probed.joined(seen.clone()).seen,
+            seen.seen,
+            "measured later"
+        );
     }
 
     #[test]
