@@ -6,20 +6,30 @@ use std::time::Duration;
 use clap::Args;
 use hugemr_core::size::PageSize;
 
-use super::{FactArgs, Size, parse_count, parse_page};
+use super::{FactArgs, Size, parse_count, parse_page, variable};
+
+/// Names the limits file where no flag does.
+const LIMITS: &str = "HUGEMR_LIMITS";
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct LimitsArgs {
     /// File of measured limits [default: /var/lib/hugemr/limits.toml for root, else hugemr/limits.toml in the XDG state folder]
-    #[arg(long, value_name = "FILE", env = "HUGEMR_LIMITS", hide_env = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) limits: Option<PathBuf>,
 }
 
 impl LimitsArgs {
+    /// Takes the file that the environment names, where no flag named one.
+    pub(crate) fn or_environment(&mut self) {
+        if self.limits.is_none() {
+            self.limits = variable(LIMITS).map(PathBuf::from);
+        }
+    }
+
     /// The file that was named, quoted for a shell. What the environment names it names again.
     pub(crate) fn quoted(&self) -> Option<String> {
         let named = self.limits.as_ref()?.as_os_str();
-        let again = std::env::var_os("HUGEMR_LIMITS").is_some_and(|file| file == named);
+        let again = variable(LIMITS).is_some_and(|file| file == named);
         (!again).then(|| crate::typed::quoted(named))
     }
 }

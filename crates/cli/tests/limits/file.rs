@@ -172,3 +172,22 @@ fn a_report_is_saved_for_what_can_be_a_device_only() {
     let ran = run(&learn(&path, "no_such_device", "--ok 1GiB")).exits(0);
     assert!(ran.err.contains("no device no_such_device"), "{}", ran.err);
 }
+
+#[test]
+fn an_empty_variable_names_no_file() {
+    for line in ["plan 1GiB --device sim:erdma", "learn --ok 1GiB"] {
+        let ran: crate::common::Ran = hugemr(line)
+            .env("HUGEMR_LIMITS", "")
+            .env("HUGEMR_CONFIG", "")
+            .output()
+            .unwrap()
+            .into();
+        assert!(ran.exits(0).err.is_empty(), "{line}");
+    }
+    let ran: crate::common::Ran = hugemr("plan 1GiB --device sim:erdma")
+        .env("HUGEMR_CONFIG", "/no/such.toml")
+        .output()
+        .unwrap()
+        .into();
+    ran.exits(2);
+}
