@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::mem::take;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -24,8 +25,8 @@ pub const VERSION: u64 = 1;
 const END: &str = "# end";
 /// No more than this is read, bytes: a host has few devices.
 const LARGEST: u64 = 1 << 20;
-/// How long a writer waits for another one.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a writer waits for another one, without a word and in all.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// Why the file could not be used. It is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -59,11 +60,22 @@ pub enum LimitsError {
         kind: &'static str,
     },
     /// Another process has had the lock for too long.
-    #[error("{} is locked by another process", .path.display())]
+    #[error("{} has been locked by another process for {} s", .path.display(), .waited.as_secs())]
     Locked {
         /// The lock.
         path: PathBuf,
+        /// How long it was waited for.
+        waited: Duration,
     },
+}
+
+/// Another process has had the lock for a while: it is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The lock.
+    pub path: PathBuf,
+    /// How much longer it is waited for.
+    pub left: Duration,
 }
 
 /// What a limits file says.
@@ -203,19 +215,35 @@ impl Limits {
         });
         let record = &mut self.records[place];
         // What was not known when the record was made may be known now.
-        let known = &mut record.identity;
-        for (to, from) in [
-            (&mut known.guid, &now.guid),
-            (&mut known.kernel, &now.kernel),
-            (&mut known.driver, &now.driver),
-            (&mut known.firmware, &now.firmware),
-            (&mut known.instance, &now.instance),
-        ] {
-            if to.is_none() {
-                to.clone_from(from);
+        record.identity.fill(now);
+        record
+    }
+
+    /// Gives what is recorded of a device under former names its name of now. Records of the same software become one.
+    pub fn rename(&mut self, former: &[String], device: &str) {
+        self.rests.resize(self.records.len(), toml::Table::new());
+        let (records, rests) = (take(&mut self.records), take(&mut self.rests));
+        let is_former = |record: &Record| former.contains(&record.identity.device);
+        let (moved, stay): (Vec<_>, Vec<_>) = records
+            .into_iter()
+            .zip(rests)
+            .partition(|(record, _)| is_former(record));
+        (self.records, self.rests) = stay.into_iter().unzip();
+        for (mut record, rest) in moved {
+            device.clone_into(&mut record.identity.device);
+            match self.place(&record.identity) {
+                Some(place) => {
+                    self.records[place] = self.records[place].clone().joined(record);
+                    for (key, value) in rest {
+                        self.rests[place].entry(key).or_insert(value);
+                    }
+                }
+                None => {
+                    self.records.push(record);
+                    self.rests.push(rest);
+                }
             }
         }
-        record
     }
 
     /// The latest record that fits.
@@ -393,8 +421,8 @@ fn target(path: &Path) -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// See [`LimitsError`].
-pub fn check(path: &Path) -> Result<(), LimitsError> {
-    update(path, |_| ())?;
+pub fn check(path: &Path, waits: &dyn Fn(Waiting)) -> Result<(), LimitsError> {
+    update(path, waits, |_| ())?;
     let failed = |source| LimitsError::File {
         path: path.to_owned(),
         doing: "written",
@@ -409,11 +437,15 @@ pub fn check(path: &Path) -> Result<(), LimitsError> {
 }
 
 /// Changes a file under its lock: reads it, lets `change` change what it says, and puts the new one in its place.
-/// Folders that are missing are made.
+/// Folders that are missing are made. `waits` is told once, after a second in which another process held the lock.
 ///
 /// # Errors
 /// See [`LimitsError`]; the file is as it was then.
-pub fn update<T>(path: &Path, change: impl FnOnce(&mut Limits) -> T) -> Result<T, LimitsError> {
+pub fn update<T>(
+    path: &Path,
+    waits: &dyn Fn(Waiting),
+    change: impl FnOnce(&mut Limits) -> T,
+) -> Result<T, LimitsError> {
     let failed = |doing| {
         move |source| LimitsError::File {
             path: path.to_owned(),
@@ -430,7 +462,7 @@ pub fn update<T>(path: &Path, change: impl FnOnce(&mut Limits) -> T) -> Result<T
     {
         fs::create_dir_all(folder).map_err(failed("written"))?;
     }
-    let _lock = lock(path)?;
+    let _lock = lock(path, PATIENCE, waits)?;
     let mut limits = read(path)?;
     let before = limits.clone();
     let result = change(&mut limits);
@@ -465,8 +497,12 @@ pub fn update<T>(path: &Path, change: impl FnOnce(&mut Limits) -> T) -> Result<T
     Ok(result)
 }
 
-/// Waits for the lock; the kernel drops it with the process.
-fn lock(path: &Path) -> Result<File, LimitsError> {
+/// Waits for the lock, without a word and in all; the kernel drops it with the process.
+fn lock(
+    path: &Path,
+    (silent, patience): (Duration, Duration),
+    waits: &dyn Fn(Waiting),
+) -> Result<File, LimitsError> {
     let place = beside(path, "lock");
     let failed = |source| LimitsError::File {
         path: place.clone(),
@@ -481,15 +517,28 @@ fn lock(path: &Path) -> Result<File, LimitsError> {
         .open(&place)
         .map_err(failed)?;
     let start = Instant::now();
+    let mut told = false;
     loop {
         match sys::try_lock(file.as_fd()) {
             Ok(()) => return Ok(file),
-            Err(Errno::EAGAIN | Errno::EINTR) if start.elapsed() < PATIENCE => {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            Err(Errno::EAGAIN | Errno::EINTR) => return Err(LimitsError::Locked { path: place }),
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
             Err(errno) => return Err(failed(io::Error::from_raw_os_error(errno.0))),
         }
+        let waited = start.elapsed();
+        if waited >= patience {
+            return Err(LimitsError::Locked {
+                path: place,
+                waited,
+            });
+        }
+        if waited >= silent && !told {
+            told = true;
+            waits(Waiting {
+                path: place.clone(),
+                left: patience - waited,
+            });
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -734,6 +734,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "the_interval_is_right_whatever_happens",
     },
     Mutant {
+        name: "probe-release-costs-nothing",
+        file: "crates/core/src/probe/pace.rs",
+        text: "let releasing = self.ratio() * (held.as_secs_f64() + one);",
+        replacement: "let releasing = 0.0 * held.as_secs_f64() + self.ratio() * one;",
+        target: PROBE,
+        test: "everything_is_released_by_the_deadline",
+    },
+    Mutant {
+        name: "diagnose-decides-for-one-of-several",
+        file: "crates/core/src/diagnose/mod.rs",
+        text: "ranked.cause == cause) && likely.next().is_none()",
+        replacement: "ranked.cause == cause)",
+        target: "-p hugemr-core --test diagnose",
+        test: "device::a_cause_is_decided_for_where_the_evidence_suffices_for_it_and_for_no_other",
+    },
+    Mutant {
         name: "limits-stale-is-fresh",
         file: "crates/core/src/limits.rs",
         text: "(then != now).then_some",
@@ -752,8 +768,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "limits-without-lock",
         file: "crates/host/src/limits.rs",
-        text: "let _lock = lock(path)?;",
-        replacement: "drop(lock(path)?);",
+        text: "let _lock = lock(path, PATIENCE, waits)?;",
+        replacement: "drop(lock(path, PATIENCE, waits)?);",
         target: HOST_LIB,
         test: "limits::tests::writers_at_once_lose_nothing",
     },

@@ -46,7 +46,7 @@ pub(crate) struct ProbeCommand {
     /// Hold no more than N table entries at once
     #[arg(long, value_name = "N", value_parser = parse_entries)]
     pub(crate) up_to: Option<u64>,
-    /// Stop after this time, with what is known then: 60s, 5m
+    /// End by this time, with what is known then: 60s, 5m. Trying stops early enough to release by then what is held
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60s")]
     pub(crate) deadline: Duration,
     /// Length of the MRs of which the table is filled; the memory behind them is 16 MiB at most [default: 1GiB; of a
@@ -72,7 +72,7 @@ pub(crate) struct ProbeCommand {
 #[derive(Debug, Args)]
 pub(crate) struct LearnCommand {
     /// A size that was registered, as one MR on an empty device (may be repeated)
-    #[arg(long, value_name = "SIZE", required_unless_present = "fail")]
+    #[arg(long, value_name = "SIZE")]
     pub(crate) ok: Vec<Size>,
     /// A size that the device refused because its table was full (may be repeated)
     #[arg(long, value_name = "SIZE")]

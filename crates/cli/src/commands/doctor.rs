@@ -11,6 +11,7 @@ use super::{remark, say};
 use crate::args::DoctorCommand;
 use crate::device::doctor as devices;
 use crate::exit::{Ended, Exit, Failure};
+use crate::typed::quoted;
 use crate::{json, limits, render, request};
 
 pub(crate) fn run(command: &DoctorCommand) -> Ended {
@@ -36,19 +37,22 @@ pub(crate) fn run(command: &DoctorCommand) -> Ended {
     if let Some(profile) = &asked.profile {
         asked.verbs = Verbs::Simulated(fill_platform(&mut host.platform, profile));
     }
-    if let Some(identity) = &asked.identity {
-        limits::apply(&command.facts.limits, identity, &mut asked.device);
+    if let Some(which) = &asked.which {
+        limits::apply(&command.facts.limits, which, &mut asked.device);
     }
     request::apply_facts(&command.facts, &mut asked.device, &mut host);
     let mut plan_request = wish.map(|bytes| PlanRequest::total(bytes).pages(command.pages));
     if let Some(request) = &mut plan_request {
         request.max_mr_size = command.facts.max_mr_size.as_ref().map(|size| size.bytes);
     }
+    let named = asked.which.as_ref().map(|which| which.named.as_str());
+    let named = quoted(named.unwrap_or(&asked.device.name).as_ref());
     let mut report = examine(&Case {
         facts: &facts,
         verbs: &asked.verbs,
         host: &host,
         device: &asked.device,
+        named: &named,
         wish: plan_request.as_ref(),
     });
     report.add(about_file);

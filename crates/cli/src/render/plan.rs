@@ -1,6 +1,6 @@
 //! A plan that fits, or may.
 
-use hugemr_core::device::{Device, Family};
+use hugemr_core::device::Family;
 use hugemr_core::fact::{Fit, Limit};
 use hugemr_core::host::Host;
 use hugemr_core::plan::{Check, ChunkBound, Code, Pages, Plan, Resource, Verdict};
@@ -9,13 +9,15 @@ use hugemr_core::size::{Bytes, Grouped, PageSize};
 
 use super::table::table;
 use super::words;
+use crate::commands::plan::Asked;
+use crate::typed::quoted;
 
 /// The whole answer. `next` is the command line that carries the plan out.
-pub(crate) fn plan(plan: &Plan, device: &Device, host: &Host, next: &str) -> String {
+pub(crate) fn plan(plan: &Plan, asked: &Asked, next: &str) -> String {
     let mut lines = vec![headline(plan)];
     lines.extend(words::rounded(plan).map(|text| format!("  {text}")));
     lines.push(arithmetic(plan));
-    lines.extend(profile(plan, host));
+    lines.extend(profile(plan, &asked.host));
     lines.extend(bound(plan));
     for other in &plan.alternatives {
         lines.push(format!(
@@ -29,7 +31,7 @@ pub(crate) fn plan(plan: &Plan, device: &Device, host: &Host, next: &str) -> Str
             }
         ));
     }
-    if let Some(text) = undecided(plan, device, host) {
+    if let Some(text) = undecided(plan, asked) {
         lines.push(text);
     }
     if next.is_empty() {
@@ -216,7 +218,8 @@ fn need_is_open(check: &Check) -> bool {
     check.need.0 < check.need.1 && check.limit.as_ref().is_some_and(known)
 }
 
-fn undecided(plan: &Plan, device: &Device, host: &Host) -> Option<String> {
+fn undecided(plan: &Plan, asked: &Asked) -> Option<String> {
+    let (device, host) = (&asked.device, &asked.host);
     (plan.verdict == Verdict::Undecided).then(|| match plan.check(Resource::Entries) {
         Some(check) if check.fit() == Fit::Undecided && need_is_open(check) => format!(
             "how many entries of {} it needs is not known beforehand: between {} and {}, by the pages that the kernel has at hand (--strict refuses)",
@@ -235,8 +238,8 @@ fn undecided(plan: &Plan, device: &Device, host: &Host) -> Option<String> {
                 let vcpus = host.nodes.as_ref().and_then(|_| crate::host::cpus());
                 text.push_str(&format!(
                     "\n  {}; know: sudo hugemr probe --device {}",
-                    hugemr_core::prior::text(vcpus.filter(|_| !device.name.starts_with("sim:"))),
-                    device.name
+                    hugemr_core::prior::text(vcpus.filter(|_| asked.opened.simulated().is_none())),
+                    quoted(asked.which.named.as_ref())
                 ));
             }
             text

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hugemr::{BuildError, Cause, LayoutProof, PageProof, Proof, Report};
-use hugemr_core::diagnose::{BackingPages, Evidence, diagnose};
+use hugemr_core::diagnose::{BackingPages, Diagnosis, Evidence, diagnose};
 use hugemr_core::errno::Errno;
 use hugemr_core::plan::{Plan, Resource};
 use hugemr_core::prove::Verdict;
@@ -378,11 +378,11 @@ pub(crate) fn released(released: &Released) -> String {
     line
 }
 
-/// A registration that failed and was rolled back, with its diagnosis. The limits file is for commands, as a shell takes it.
+/// A registration that failed and was rolled back, with its diagnosis.
 pub(crate) fn failure(
     asked: &Asked,
     plan: &Plan,
-    limits_file: Option<String>,
+    diagnosed: Option<&Diagnosis>,
     error: &BuildError,
 ) -> Failure {
     let mut out = match &*error.cause {
@@ -400,12 +400,10 @@ pub(crate) fn failure(
             );
             out.more
                 .push(format!("planned: {}", words::mrs(&plan.segments)));
-            if let Some(mut evidence) = evidence(asked, plan, failure) {
-                evidence.limits_file = limits_file;
-                let diagnosis = diagnose(&evidence);
-                let said = diagnosis::short(&diagnosis);
+            if let Some(diagnosed) = diagnosed {
+                let said = diagnosis::short(diagnosed);
                 out.more.extend(said.lines().map(str::to_owned));
-                out.diagnosis = Some(Box::new(crate::json::diagnosis(&diagnosis)));
+                out.diagnosis = Some(Box::new(crate::json::diagnosis(diagnosed)));
             }
             out.failed = Some(Box::new(crate::json::failed(failure)));
         }
@@ -423,6 +421,20 @@ pub(crate) fn failure(
     out
 }
 
+/// Why a registration failed; `None` where no verb did. The limits file is for commands, as a shell takes it.
+pub(crate) fn diagnosed(
+    asked: &Asked,
+    plan: &Plan,
+    limits_file: Option<String>,
+    failure: &RegisterFailure,
+) -> Option<Diagnosis> {
+    let evidence = evidence(asked, plan, failure)?;
+    Some(diagnose(&Evidence {
+        limits_file,
+        ..evidence
+    }))
+}
+
 /// What a failed `ibv_reg_mr` tells, with what the plan knows.
 fn evidence(asked: &Asked, plan: &Plan, failure: &RegisterFailure) -> Option<Evidence> {
     let RegisterCause::Verb(error) = failure.cause() else {
@@ -431,7 +443,9 @@ fn evidence(asked: &Asked, plan: &Plan, failure: &RegisterFailure) -> Option<Evi
     let mut evidence = Evidence::of_errno(error.errno, asked.device.family)
         .on_device(&asked.device)
         .on_host(&asked.host);
-    evidence.device = Some(quoted(asked.named.as_ref()));
+    evidence.device = Some(quoted(asked.which.named.as_ref()));
+    let (others, most) = asked.device.used.mrs;
+    evidence.mrs_live = (most == Some(others)).then(|| others.saturating_add(failure.stood()));
     evidence.length = failure.span().map(|span| span.len);
     let planned = failure.span().map(|span| span.page);
     evidence.backing = planned.map(BackingPages::Of);

@@ -48,6 +48,8 @@ pub struct Case<'a> {
     pub host: &'a Host,
     /// The device; [`nameless`] where there is none.
     pub device: &'a Device,
+    /// Its name as `--device` takes it, quoted for a shell.
+    pub named: &'a str,
     /// What is to be registered.
     pub wish: Option<&'a PlanRequest>,
 }
