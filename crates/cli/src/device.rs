@@ -364,9 +364,10 @@ pub(crate) fn refused_level(opened: &Opened) -> Option<(u64, u64)> {
     if log.len() as u64 != state.registered + state.refused {
         return None;
     }
-    let at = log.iter().rposition(|event| {
-        event.arrival.is_some() && matches!(event.outcome, Outcome::Refused { .. })
-    })?;
+    let refused = |event: &hugemr_sim::RegEvent| matches!(event.outcome, Outcome::Refused { .. });
+    let at = log.iter().rposition(refused)?;
+    // One that never reached the device was not refused for want of entries.
+    log[at].arrival?;
     let entries = |event: &hugemr_sim::RegEvent| event.arrival.map_or(0, |arrival| arrival.entries);
     let held = log[..at]
         .iter()

@@ -751,15 +751,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "limits-stale-is-fresh",
-        file: "crates/core/src/limits.rs",
+        file: "crates/core/src/limits/identity.rs",
         text: "(then != now).then_some",
         replacement: "(then.is_empty() && now.is_empty()).then_some",
         target: CORE,
-        test: "limits::tests::changes_are_named_where_both_sides_are_known",
+        test: "limits::identity::tests::changes_are_named_where_both_sides_are_known",
     },
     Mutant {
         name: "limits-cut-file-is-read",
-        file: "crates/host/src/limits.rs",
+        file: "crates/host/src/limits/text.rs",
         text: "if text.trim_end().lines().last() != Some(END) {",
         replacement: "if text.is_empty() {",
         target: HOST_LIB,
@@ -767,7 +767,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "limits-without-lock",
-        file: "crates/host/src/limits.rs",
+        file: "crates/host/src/limits/file.rs",
         text: "let _lock = lock(path, PATIENCE, waits)?;",
         replacement: "drop(lock(path, PATIENCE, waits)?);",
         target: HOST_LIB,

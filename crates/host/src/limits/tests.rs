@@ -1,5 +1,12 @@
 use std::cell::RefCell;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
 
+use hugemr_core::limits::{Range, Seen};
+
+use super::file::{LARGEST, PATIENCE, beside, lock};
 use super::*;
 use proptest::prelude::*;
 
