@@ -199,7 +199,7 @@ pub(crate) fn check(args: &LimitsArgs, name: &str) -> Result<(), Failure> {
 }
 
 /// Says that another process has the file, and for how long it is waited for.
-fn waits(waiting: Waiting) {
+fn waits(waiting: &Waiting) {
     remark(&format!(
         "waiting for up to {} s more: another process has locked {}",
         waiting.left.as_secs() + 1,

@@ -300,6 +300,9 @@ fn a_device_of_a_file_has_one_key_and_is_named_as_it_can_be_opened() {
     run(&format!("learn --fail 8GiB {with}"))
         .exits(0)
         .says("589,824 to 2,097,151");
+    let doctor = run(&format!("doctor --for 3GiB --pages 4KiB {with} --all"));
+    let way = format!("hugemr register 3GiB --device {name};");
+    assert!(doctor.out.contains(&way), "{}", doctor.out);
     run(&format!("probe {with}")).exits(0).says("saved in");
     run(&format!(
         "diagnose --errno EIO --length 8GiB --page 4KiB {with}"

@@ -153,7 +153,7 @@ fn target(path: &Path) -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// See [`LimitsError`].
-pub fn check(path: &Path, waits: &dyn Fn(Waiting)) -> Result<(), LimitsError> {
+pub fn check(path: &Path, waits: &dyn Fn(&Waiting)) -> Result<(), LimitsError> {
     update(path, waits, |_| ())?;
     let failed = |source| LimitsError::File {
         path: path.to_owned(),
@@ -175,7 +175,7 @@ pub fn check(path: &Path, waits: &dyn Fn(Waiting)) -> Result<(), LimitsError> {
 /// See [`LimitsError`]; the file is as it was then.
 pub fn update<T>(
     path: &Path,
-    waits: &dyn Fn(Waiting),
+    waits: &dyn Fn(&Waiting),
     change: impl FnOnce(&mut Limits) -> T,
 ) -> Result<T, LimitsError> {
     let failed = |doing| {
@@ -233,7 +233,7 @@ pub fn update<T>(
 pub(super) fn lock(
     path: &Path,
     (silent, patience): (Duration, Duration),
-    waits: &dyn Fn(Waiting),
+    waits: &dyn Fn(&Waiting),
 ) -> Result<File, LimitsError> {
     let place = beside(path, "lock");
     let failed = |source| LimitsError::File {
@@ -265,7 +265,7 @@ pub(super) fn lock(
         }
         if waited >= silent && !told {
             told = true;
-            waits(Waiting {
+            waits(&Waiting {
                 path: place.clone(),
                 left: patience - waited,
             });

@@ -25,7 +25,7 @@ fn seen(low: u64, high: Option<u64>) -> Seen {
     }
 }
 
-fn silent(_: Waiting) {}
+fn silent(_: &Waiting) {}
 
 fn learn(path: &Path, name: &str, new: Seen) -> Result<(), LimitsError> {
     update(path, &silent, |limits| {
@@ -356,8 +356,8 @@ fn a_lock_of_another_process_is_told_while_it_is_waited_for() {
     let told = RefCell::new(Vec::new());
     let patience = (Duration::ZERO, Duration::from_secs(3600));
     // Who is told lets the other one go.
-    let waits = |waiting: Waiting| {
-        told.borrow_mut().push(waiting);
+    let waits = |waiting: &Waiting| {
+        told.borrow_mut().push(waiting.clone());
         other.borrow_mut().take();
     };
     let mine = lock(&path, patience, &waits).unwrap();
