@@ -9,6 +9,7 @@ mod limits;
 mod node;
 mod prove;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -50,14 +51,21 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 pub(crate) struct EverywhereArgs {
     /// File of defaults [default: hugemr/config.toml in the XDG config folder, then /etc/hugemr/config.toml]
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "HUGEMR_CONFIG",
-        hide_env = true
-    )]
-    pub(crate) config: Option<PathBuf>,
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl EverywhereArgs {
+    /// The config file that was named, by the flag or else by the environment.
+    pub(crate) fn config(&self) -> Option<PathBuf> {
+        let named = self.config.clone();
+        named.or_else(|| variable("HUGEMR_CONFIG").map(PathBuf::from))
+    }
+}
+
+/// What the environment says; an empty variable says nothing.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 #[derive(Debug, Args)]

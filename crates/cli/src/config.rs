@@ -79,8 +79,11 @@ readers! {
     memlock: Memlock = parse_memlock;
 }
 
-/// Reads the file, if there is one, and puts what it says under the flags.
+/// Reads the file, if there is one, and puts what it says under the flags, and the environment between them.
 pub(crate) fn apply(named: Option<&Path>, command: &mut Command) -> Result<(), Failure> {
+    if let Some(limits) = limits(command) {
+        limits.or_environment();
+    }
     let Some((path, text)) = find(named)? else {
         return Ok(());
     };
@@ -97,14 +100,17 @@ pub(crate) fn apply(named: Option<&Path>, command: &mut Command) -> Result<(), F
             None => failure,
         }
     })?;
-    let (device, facts, limits) = match command {
-        Command::Plan(c) => (&mut c.what.device, Some(&mut c.what.facts), None),
-        Command::Register(c) => (&mut c.what.device, Some(&mut c.what.facts), None),
-        Command::Doctor(c) => (&mut c.device, Some(&mut c.facts), None),
-        Command::Probe(c) => (&mut c.device, Some(&mut c.facts), None),
-        Command::Usage(c) => (&mut c.device, None, Some(&mut c.limits)),
-        Command::Learn(c) => (&mut c.device, None, Some(&mut c.limits)),
-        Command::Diagnose(c) => (&mut c.device, None, Some(&mut c.limits)),
+    if let Some(limits) = limits(command) {
+        place(limits, &config);
+    }
+    let (device, facts) = match command {
+        Command::Plan(c) => (&mut c.what.device, Some(&mut c.what.facts)),
+        Command::Register(c) => (&mut c.what.device, Some(&mut c.what.facts)),
+        Command::Doctor(c) => (&mut c.device, Some(&mut c.facts)),
+        Command::Probe(c) => (&mut c.device, Some(&mut c.facts)),
+        Command::Usage(c) => (&mut c.device, None),
+        Command::Learn(c) => (&mut c.device, None),
+        Command::Diagnose(c) => (&mut c.device, None),
         _ => return Ok(()),
     };
     if device.is_none() {
@@ -115,12 +121,22 @@ pub(crate) fn apply(named: Option<&Path>, command: &mut Command) -> Result<(), F
             fill(facts, keys);
         }
         fill(facts, &config.facts);
-        place(&mut facts.limits, &config);
-    }
-    if let Some(limits) = limits {
-        place(limits, &config);
     }
     Ok(())
+}
+
+/// Where a command takes the limits file.
+fn limits(command: &mut Command) -> Option<&mut LimitsArgs> {
+    Some(match command {
+        Command::Plan(c) => &mut c.what.facts.limits,
+        Command::Register(c) => &mut c.what.facts.limits,
+        Command::Doctor(c) => &mut c.facts.limits,
+        Command::Probe(c) => &mut c.facts.limits,
+        Command::Usage(c) => &mut c.limits,
+        Command::Learn(c) => &mut c.limits,
+        Command::Diagnose(c) => &mut c.limits,
+        _ => return None,
+    })
 }
 
 fn place(limits: &mut LimitsArgs, config: &Config) {

@@ -13,7 +13,6 @@ use hugemr_core::device::Device;
 use hugemr_core::fact::{Kind, Limit, Source};
 use hugemr_core::host::Host;
 use hugemr_core::layout::PhysRun;
-use hugemr_core::limits::Identity;
 use hugemr_core::size::PageSize;
 use hugemr_host::root::Root;
 use hugemr_sim::{Outcome, Overrides, SimDevice, SimMemory};
@@ -21,6 +20,8 @@ use hugemr_verbs::{OpenOptions, VerbsBackend};
 
 use crate::args::{Budget, FactArgs, Memlock};
 use crate::exit::Failure;
+
+pub(crate) use identity::Which;
 
 /// An opened device.
 pub(crate) enum Opened {
@@ -43,8 +44,8 @@ impl Opened {
         }
     }
 
-    /// The device and the software that drives it.
-    pub(crate) fn identity(&self) -> Identity {
+    /// Which device it is, and the software that drives it.
+    pub(crate) fn which(&self) -> Which {
         match self {
             Self::Simulated(device) => identity::simulated(device),
             Self::Real(device) => identity::real(device),
@@ -105,6 +106,31 @@ fn overrides(facts: &FactArgs) -> Overrides {
     }
 }
 
+/// The flags that say of a simulated device what it is: what is seen of it then is not seen of the device that was named.
+/// Kernel and driver are not among them, as the limits file keeps them apart by itself.
+pub(crate) fn made_up(opened: &Opened, facts: &FactArgs) -> Vec<&'static str> {
+    let Some(_) = opened.simulated() else {
+        return Vec::new();
+    };
+    let made = overrides(facts);
+    let flags = [
+        ("--budget", made.entries.is_some()),
+        ("--max-mr", made.max_mr.is_some()),
+    ];
+    let given = flags.into_iter().filter(|(_, given)| *given);
+    given.map(|(flag, _)| flag).collect()
+}
+
+/// Which device a name means, for a command that registers nothing on it.
+pub(crate) fn which(name: &str) -> Result<Which, Failure> {
+    check_name(name)?;
+    if name.starts_with("sim:") {
+        let device = open_simulated(name, &Overrides::default())?;
+        return Ok(identity::simulated(&device));
+    }
+    Ok(identity::unopened(name))
+}
+
 /// Refuses what can be the name of no device.
 pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     if name.is_empty() {
@@ -133,11 +159,7 @@ pub(crate) fn open(name: Option<&str>, facts: &FactArgs) -> Result<(Opened, Host
     name.map_or(Ok(()), check_name)?;
     match name {
         Some(name) if name.starts_with("sim:") => {
-            let device = hugemr_sim::open(name, &overrides(facts)).map_err(|error| {
-                let mut failure = Failure::usage(&error);
-                failure.more.extend(sources(&error));
-                failure
-            })?;
+            let device = open_simulated(name, &overrides(facts))?;
             let host = Host {
                 platform: device.platform().clone(),
                 ..Host::default()
@@ -147,6 +169,14 @@ pub(crate) fn open(name: Option<&str>, facts: &FactArgs) -> Result<(Opened, Host
         Some(name) => open_real(name),
         None => open_real(&only_real()?),
     }
+}
+
+fn open_simulated(name: &str, overrides: &Overrides) -> Result<SimDevice, Failure> {
+    hugemr_sim::open(name, overrides).map_err(|error| {
+        let mut failure = Failure::usage(&error);
+        failure.more.extend(sources(&error));
+        failure
+    })
 }
 
 fn open_real(name: &str) -> Result<(Opened, Host), Failure> {
@@ -334,9 +364,10 @@ pub(crate) fn refused_level(opened: &Opened) -> Option<(u64, u64)> {
     if log.len() as u64 != state.registered + state.refused {
         return None;
     }
-    let at = log.iter().rposition(|event| {
-        event.arrival.is_some() && matches!(event.outcome, Outcome::Refused { .. })
-    })?;
+    let refused = |event: &hugemr_sim::RegEvent| matches!(event.outcome, Outcome::Refused { .. });
+    let at = log.iter().rposition(refused)?;
+    // One that never reached the device was not refused for want of entries.
+    log[at].arrival?;
     let entries = |event: &hugemr_sim::RegEvent| event.arrival.map_or(0, |arrival| arrival.entries);
     let held = log[..at]
         .iter()

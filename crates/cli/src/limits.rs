@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hugemr_core::device::Device;
-use hugemr_core::limits::{Confidence, Contradiction, Identity, Learned, Record, Seen};
+use hugemr_core::limits::{Confidence, Contradiction, Learned, Record, Seen};
 use hugemr_core::size::Grouped;
-use hugemr_host::limits::{self, LimitsError};
+use hugemr_host::limits::{self, LimitsError, Waiting};
 
 use crate::args::LimitsArgs;
 use crate::commands::remark;
-use crate::device;
+use crate::device::{self, Which};
 use crate::exit::Failure;
 use crate::typed::quoted;
 
@@ -53,8 +53,8 @@ fn own() -> Option<PathBuf> {
 }
 
 /// What is known of a device: of the own file, else of the host's. What cannot be read is said.
-pub(crate) fn known(args: &LimitsArgs, now: &Identity) -> Option<Record> {
-    let mine = place(args, &now.device)?;
+pub(crate) fn known(args: &LimitsArgs, which: &Which) -> Option<Record> {
+    let mine = place(args, &which.identity.device)?;
     let mut files = vec![mine];
     if args.limits.is_none() && files[0].as_path() != Path::new(SYSTEM) {
         files.push(SYSTEM.into());
@@ -62,7 +62,10 @@ pub(crate) fn known(args: &LimitsArgs, now: &Identity) -> Option<Record> {
     files
         .into_iter()
         .find_map(|path| match limits::read(&path) {
-            Ok(limits) => limits.of(now).cloned(),
+            Ok(mut limits) => {
+                limits.rename(&which.former, &which.identity.device);
+                limits.of(&which.identity).cloned()
+            }
             Err(error) => {
                 remark(&format!("limits not used: {}", chain(&error)));
                 if matches!(error, LimitsError::NotUnderstood { .. }) {
@@ -74,36 +77,34 @@ pub(crate) fn known(args: &LimitsArgs, now: &Identity) -> Option<Record> {
 }
 
 /// Puts what is known of the device into it. What is stale is said, and not used.
-/// `named`: the device as it was named for the command, which another command takes again.
-pub(crate) fn apply(args: &LimitsArgs, now: &Identity, named: Option<&str>, device: &mut Device) {
-    let Some(record) = known(args, now) else {
+pub(crate) fn apply(args: &LimitsArgs, which: &Which, device: &mut Device) {
+    let Some(record) = known(args, which) else {
         return;
     };
-    let changes = record.identity.changes(now);
-    if changes.is_empty() {
+    if record.identity.changes(&which.identity).is_empty() {
         record.apply(device);
     } else {
         let file = args.quoted();
         let file = file.map_or_else(String::new, |file| format!(" --limits {file}"));
-        let named = quoted(named.unwrap_or(&now.device).as_ref());
-        remark(&format!("note: {}{named}{file}", stale(&record, now)));
+        remark(&format!("note: {}{file}", stale(&record, which)));
     }
 }
 
-/// What is stale about a record, what was measured then, and the command that measures it again, up to the device.
-fn stale(record: &Record, now: &Identity) -> String {
+/// What is stale about a record, what was measured then, and the command that measures it again.
+fn stale(record: &Record, which: &Which) -> String {
     let changes: Vec<String> = record
         .identity
-        .changes(now)
+        .changes(&which.identity)
         .into_iter()
         .map(|change| format!("{} was {}, is {}", change.what, change.then, change.now))
         .collect();
     format!(
-        "{} of {}, measured on {}, are not used: {}; measure again: hugemr probe --device ",
+        "{} of {}, measured on {}, are not used: {}; measure again: hugemr probe --device {}",
         entries(record.seen.entries, "table "),
-        now.device,
+        which.named,
         hugemr_core::limits::date(record.seconds),
-        changes.join(", ")
+        changes.join(", "),
+        quoted(which.named.as_ref())
     )
 }
 
@@ -133,14 +134,26 @@ pub(crate) struct Saved {
 
 /// Why nothing was saved.
 pub(crate) enum NotSaved {
-    Contradiction(PathBuf, Contradiction),
+    Contradiction(Contradicted),
     File(LimitsError),
+}
+
+/// What was told does not fit what is known.
+pub(crate) struct Contradicted {
+    path: PathBuf,
+    error: Contradiction,
+    /// Its key in the file, and as `--device` takes it.
+    device: (String, String),
 }
 
 impl NotSaved {
     pub(crate) fn failure(&self) -> Failure {
         match self {
-            Self::Contradiction(path, error) => Failure {
+            Self::Contradiction(Contradicted {
+                path,
+                error,
+                device: (key, named),
+            }) => Failure {
                 exit: crate::exit::Exit::No,
                 ..Failure::usage(format_args!("not saved: {error}"))
             }
@@ -149,7 +162,10 @@ impl NotSaved {
                 range(error.known),
                 path.display()
             ))
-            .with("if that is wrong, delete its block there, or probe: hugemr probe"),
+            .with(format!(
+                "if that is wrong, delete its block there (name = {key:?}), or probe: hugemr probe --device {}",
+                quoted(named.as_ref())
+            )),
             Self::File(error) => refused("not saved", error),
         }
     }
@@ -183,31 +199,46 @@ fn refused(what: &str, error: &LimitsError) -> Failure {
 /// Refuses what could not be saved in the end, before anything is tried.
 pub(crate) fn check(args: &LimitsArgs, name: &str) -> Result<(), Failure> {
     match place(args, name) {
-        Some(path) => limits::check(&path)
+        Some(path) => limits::check(&path, &waits)
             .map_err(|error| refused("not probed, as it could not be saved", &error)),
         None => Ok(()),
     }
 }
 
+/// Says that another process has the file, and for how long it is waited for.
+fn waits(waiting: &Waiting) {
+    remark(&format!(
+        "waiting for up to {} s more: another process has locked {}",
+        waiting.left.as_secs() + 1,
+        waiting.path.display()
+    ));
+}
+
 /// Saves what was seen of a device; `None` where there is no file for it.
 pub(crate) fn save(
     args: &LimitsArgs,
-    now: &Identity,
+    which: &Which,
     seen: &Seen,
     confidence: Confidence,
 ) -> Option<Result<Saved, NotSaved>> {
+    let now = &which.identity;
     let path = place(args, &now.device)?;
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_secs());
-    let result = limits::update(&path, |limits| {
+    let result = limits::update(&path, &waits, |limits| {
+        limits.rename(&which.former, &now.device);
         let record = limits.entry(now, confidence, seconds);
         let learned = record.learn(seen, confidence, seconds);
         (learned, record.clone())
     });
     Some(match result {
         Err(error) => Err(NotSaved::File(error)),
-        Ok((Err(error), _)) => Err(NotSaved::Contradiction(path, error)),
+        Ok((Err(error), _)) => Err(NotSaved::Contradiction(Contradicted {
+            path,
+            error,
+            device: (now.device.clone(), which.named.clone()),
+        })),
         Ok((Ok(learned), record)) => Ok(Saved {
             path,
             learned,

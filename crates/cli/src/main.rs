@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         Err(error) => return not_parsed(&error),
     };
     let style = style(&cli.command);
-    let ended = config::apply(cli.everywhere.config.as_deref(), &mut cli.command)
+    let ended = config::apply(cli.everywhere.config().as_deref(), &mut cli.command)
         .and_then(|()| args::alone::check(&cli.command, &typed))
         .and_then(|()| run(cli.command));
     match ended {

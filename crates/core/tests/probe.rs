@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use hugemr_core::backend::{
     Lkey, MrHandle, MrRequest, NoMemory, RegBackend, RegisteredMr, Rkey, Verb, VerbError,
@@ -39,6 +40,10 @@ struct Table {
     most: Mutex<u64>,
     /// Deregistrations fail with this.
     stuck: Option<Errno>,
+    /// What a registration takes, for each call and for each entry, and what percentage of that a deregistration takes.
+    takes: (Duration, Duration, u32),
+    /// The time.
+    now: Mutex<Duration>,
     /// Entries held, by which call, and how many calls there were.
     state: Mutex<(u64, BTreeMap<u64, u64>, u64)>,
 }
@@ -58,6 +63,8 @@ impl Table {
             allocations: Vec::new(),
             most: Mutex::default(),
             stuck: None,
+            takes: (Duration::ZERO, Duration::ZERO, 0),
+            now: Mutex::default(),
             state: Mutex::default(),
         }
     }
@@ -72,6 +79,20 @@ impl Table {
 
     fn live(&self) -> usize {
         self.state.lock().unwrap().1.len()
+    }
+
+    /// How long an MR takes to be registered.
+    fn time(&self, entries: u64) -> Duration {
+        let (call, entry, _) = self.takes;
+        call + entry * entries.try_into().unwrap_or(u32::MAX)
+    }
+
+    fn spend(&self, time: Duration) {
+        *self.now.lock().unwrap() += time;
+    }
+
+    fn now(&self) -> Duration {
+        *self.now.lock().unwrap()
     }
 }
 
@@ -107,6 +128,7 @@ impl RegBackend for Table {
             PageSize::K4
         };
         let need = page.pages_for(request.len.get());
+        self.spend(self.time(need));
         if need > self.per_mr {
             return fail(dialect.over_per_mr);
         }
@@ -139,6 +161,7 @@ impl RegBackend for Table {
         let mut state = self.state.lock().unwrap();
         let entries = state.1.remove(&mr.0).expect("a handle of ours");
         state.0 -= entries;
+        self.spend(self.time(entries) * self.takes.2 / 100);
         Ok(())
     }
 
@@ -217,16 +240,17 @@ fn a_limit_of_one_mr_is_found_too() {
 fn a_stop_a_bound_and_the_end_of_mrs_give_a_lower_end_only() {
     let table = Arc::new(Table::new(Family::Erdma, 1 << 24));
     let calls = Cell::new(0);
-    let stop = || {
+    let cancelled = || {
         calls.set(calls.get() + 1);
-        (calls.get() > 12).then_some(Stop::Deadline)
+        calls.get() > 12
     };
     let options = Options {
-        stop: &stop,
+        cancelled: &cancelled,
         ..Options::default()
     };
     let found = probe(&table, &small(1 << 16), NO_LARGE, &options);
-    assert_eq!(found.end, End::Stopped(Stop::Deadline));
+    assert_eq!(found.end, End::Stopped(Stop::Cancelled));
+    assert_eq!(found.stopped, Some(Stop::Cancelled));
     assert_eq!((found.entries.1, table.live()), (None, 0));
     assert!(found.entries.0 > 1 << 16);
 
@@ -261,27 +285,77 @@ fn mrs_are_counted_where_asked() {
         (found.exact(), found.max_mr),
         (Some(1 << 20), Some((777, Some(777))))
     );
-    let options = Options {
-        count: Some(700),
-        ..Options::default()
+    assert_eq!(found.max_mr_end, Some(End::MrCount(777)));
+    let counted = |table: &Arc<Table>, count, up_to| {
+        let options = Options {
+            count: Some(count),
+            up_to,
+            ..Options::default()
+        };
+        let found = probe(table, &small(1 << 16), NO_LARGE, &options);
+        (found.max_mr.unwrap(), found.max_mr_end.unwrap())
     };
-    assert_eq!(
-        probe(&table, &small(1 << 16), NO_LARGE, &options).max_mr,
-        Some((700, None))
-    );
+    assert_eq!(counted(&table, 700, None), ((700, None), End::Counted));
+    assert_eq!(counted(&table, 5000, Some(600)), ((600, None), End::UpTo));
     // A table of fewer entries than MRs: not a limit of MRs.
     let tiny = Arc::new(Table {
         mrs: 777,
         ..Table::new(Family::Erdma, 500)
     });
+    assert_eq!(counted(&tiny, 5000, None), ((500, None), End::Full));
+}
+
+/// Probes until a deadline, and says when everything was released.
+fn until(table: Table, pages: u64, deadline: Duration, count: Option<u64>) -> (Found, Duration) {
+    let table = Arc::new(table);
+    let clock = || table.now();
+    let others = || table.others();
     let options = Options {
-        count: Some(5000),
+        deadline: Some(deadline),
+        clock: &clock,
+        others: &others,
+        count,
         ..Options::default()
     };
-    assert_eq!(
-        probe(&tiny, &small(1 << 16), NO_LARGE, &options).max_mr,
-        Some((500, None))
-    );
+    let found = probe(&table, &small(pages), NO_LARGE, &options);
+    assert_eq!((table.live(), found.left), (0, 0), "everything is released");
+    (found, table.now())
+}
+
+/// A table that is never full, with deregistrations that take a tenth of the registrations, as long, three times and ten times
+/// as long: the release ends by the deadline, and not long before it.
+#[test]
+fn everything_is_released_by_the_deadline() {
+    let deadline = Duration::from_secs(60);
+    for percent in [0, 10, 100, 300, 1000] {
+        for count in [None, Some(1 << 20)] {
+            let table = Table {
+                takes: (Duration::from_millis(1), Duration::from_micros(1), percent),
+                ..Table::new(Family::Erdma, u64::MAX / 4)
+            };
+            let (found, ended) = until(table, 1 << 16, deadline, count);
+            assert_eq!(found.end, End::Stopped(Stop::Deadline), "{percent} %");
+            assert_eq!(found.max_mr_end, count.map(|_| found.end));
+            assert!(ended <= deadline, "{percent} %: {ended:?}");
+            assert!(ended > deadline * 9 / 10, "{percent} %: {ended:?}");
+        }
+    }
+}
+
+/// A device that is quick pays nothing for a deadline that is far away.
+#[test]
+fn a_deadline_that_is_far_away_costs_no_registration() {
+    let tried = |deadline: u64| {
+        let table = Table {
+            takes: (Duration::from_millis(1), Duration::ZERO, 100),
+            ..Table::new(Family::Erdma, 33_554_431)
+        };
+        let (found, _) = until(table, 1 << 18, Duration::from_secs(deadline), None);
+        assert_eq!(found.exact(), Some(33_554_431));
+        found.tried
+    };
+    assert_eq!(tried(60), tried(3600));
+    assert!(tried(60) <= bound(33_554_431, 1 << 18));
 }
 
 #[test]
@@ -443,6 +517,30 @@ proptest! {
         prop_assert!(found.per_mr.0 <= per_mr && found.per_mr.1.is_none_or(|refused| refused > per_mr));
         let more = (per_mr as f64).log2() as u64 + 20;
         prop_assert!(found.tried <= bound(budget, per_mr) + more, "{}", found.tried);
+    }
+
+    /// Whatever the calls take, and whatever is found before: the end is not later than one MR after the deadline.
+    #[test]
+    fn no_release_is_later_than_the_deadline(
+        family in family(),
+        budget in prop_oneof![128u64..1 << 28, Just(u64::MAX / 4)],
+        shift in 8u32..17,
+        call in 5u64..50,
+        entry in 0u64..1000,
+        percent in 0u32..2000,
+        seconds in 5u64..40,
+        count in prop::option::of(1u64..10_000),
+    ) {
+        let pages = 1u64 << shift;
+        let table = Table {
+            takes: (Duration::from_millis(call), Duration::from_nanos(entry), percent),
+            ..Table::new(family, budget)
+        };
+        let one = table.time(pages) * (100 + percent) / 100;
+        let deadline = Duration::from_secs(seconds);
+        let (found, ended) = until(table, pages, deadline, count);
+        prop_assert!(ended <= deadline + 2 * one, "{:?} + {:?}: {:?}", ended, one, found);
+        prop_assert!(found.entries.0 <= budget && found.entries.1.is_none_or(|high| high >= budget));
     }
 
     /// One stretch of failures, of any kind, and others that come and go: the true size stays inside.

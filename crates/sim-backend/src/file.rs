@@ -203,7 +203,9 @@ impl Profile {
                 source,
             }
         })?;
-        Self::from_toml(&text, &shown)
+        let mut profile = Self::from_toml(&text, &shown)?;
+        profile.file = Some(path.to_owned());
+        Ok(profile)
     }
 
     /// Reads the text of a device file; `path` is its name in errors, and that of the device unless the file gives

@@ -2,6 +2,8 @@
 //!
 //! Each number says where it comes from and what it is worth; see [`Source`].
 
+use std::path::PathBuf;
+
 use hugemr_core::device::{Device, Family};
 use hugemr_core::fact::{Kind, Limit, Source};
 use hugemr_core::host::{Driver, Platform, Presumption};
@@ -19,6 +21,8 @@ use crate::umem::DEFAULT_SG_CAP;
 pub struct Profile {
     /// What it is, in one line.
     pub about: String,
+    /// The device file that it was read from, as it was named.
+    pub file: Option<PathBuf>,
     /// What the device says about itself, and what others hold.
     pub device: Device,
     /// Kernel and driver.
@@ -148,6 +152,7 @@ impl Profile {
     pub fn new(device: Device, platform: Platform) -> Self {
         Self {
             about: String::new(),
+            file: None,
             device,
             platform,
             actual_entries: None,

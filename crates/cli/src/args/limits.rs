@@ -6,20 +6,30 @@ use std::time::Duration;
 use clap::Args;
 use hugemr_core::size::PageSize;
 
-use super::{FactArgs, Size, parse_count, parse_page};
+use super::{FactArgs, Size, parse_count, parse_page, variable};
+
+/// Names the limits file where no flag does.
+const LIMITS: &str = "HUGEMR_LIMITS";
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct LimitsArgs {
     /// File of measured limits [default: /var/lib/hugemr/limits.toml for root, else hugemr/limits.toml in the XDG state folder]
-    #[arg(long, value_name = "FILE", env = "HUGEMR_LIMITS", hide_env = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) limits: Option<PathBuf>,
 }
 
 impl LimitsArgs {
+    /// Takes the file that the environment names, where no flag named one.
+    pub(crate) fn or_environment(&mut self) {
+        if self.limits.is_none() {
+            self.limits = variable(LIMITS).map(PathBuf::from);
+        }
+    }
+
     /// The file that was named, quoted for a shell. What the environment names it names again.
     pub(crate) fn quoted(&self) -> Option<String> {
         let named = self.limits.as_ref()?.as_os_str();
-        let again = std::env::var_os("HUGEMR_LIMITS").is_some_and(|file| file == named);
+        let again = variable(LIMITS).is_some_and(|file| file == named);
         (!again).then(|| crate::typed::quoted(named))
     }
 }
@@ -36,7 +46,7 @@ pub(crate) struct ProbeCommand {
     /// Hold no more than N table entries at once
     #[arg(long, value_name = "N", value_parser = parse_entries)]
     pub(crate) up_to: Option<u64>,
-    /// Stop after this time, with what is known then: 60s, 5m
+    /// End by this time, with what is known then: 60s, 5m. Trying stops early enough to release by then what is held
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60s")]
     pub(crate) deadline: Duration,
     /// Length of the MRs of which the table is filled; the memory behind them is 16 MiB at most [default: 1GiB; of a
@@ -62,7 +72,7 @@ pub(crate) struct ProbeCommand {
 #[derive(Debug, Args)]
 pub(crate) struct LearnCommand {
     /// A size that was registered, as one MR on an empty device (may be repeated)
-    #[arg(long, value_name = "SIZE", required_unless_present = "fail")]
+    #[arg(long, value_name = "SIZE")]
     pub(crate) ok: Vec<Size>,
     /// A size that the device refused because its table was full (may be repeated)
     #[arg(long, value_name = "SIZE")]

@@ -7,15 +7,13 @@ use hugemr_core::device::{Device, Family};
 use hugemr_core::diagnose::logs::{LONGEST_LINE, Log};
 use hugemr_core::diagnose::{Diagnosis, Evidence, diagnose, given};
 use hugemr_core::fact::{Kind, Limit, Source};
-use hugemr_core::limits::Identity;
 use hugemr_core::size::{Count, Grouped, plural};
-use hugemr_host::facts::Facts;
-use hugemr_host::root::Root;
 use hugemr_input::InputError;
 use serde_json::json;
 
 use super::say;
 use crate::args::{Budget, DiagnoseCommand, Memlock};
+use crate::device::{self, Which};
 use crate::exit::{Ended, Exit, Failure};
 use crate::{json, limits, render};
 
@@ -28,8 +26,9 @@ pub(crate) fn run(command: &DiagnoseCommand) -> Ended {
             "neither --errno ERRNO nor a LOG was given (- is the log on standard input); see hugemr diagnose --help",
         ));
     };
+    let which = which(command)?;
     let mut evidence = Evidence::of_errno(errno, command.family.unwrap_or(Family::Erdma));
-    told(command, &mut evidence);
+    told(command, which.as_ref(), &mut evidence);
     let diagnosis = diagnose(&evidence);
     if command.json {
         json::write(&json::diagnosis(&diagnosis))?;
@@ -43,19 +42,24 @@ pub(crate) fn run(command: &DiagnoseCommand) -> Ended {
     })
 }
 
+/// The device that was named.
+fn which(command: &DiagnoseCommand) -> Result<Option<Which>, Failure> {
+    command.device.as_deref().map(device::which).transpose()
+}
+
 /// What the flags tell goes over what the log tells.
-fn told(command: &DiagnoseCommand, evidence: &mut Evidence) {
+fn told(command: &DiagnoseCommand, which: Option<&Which>, evidence: &mut Evidence) {
     let source = |flag: &'static str| Source::new(Kind::Given, flag);
     if let Some(length) = &command.length {
         evidence.length = Some(length.bytes);
     }
     evidence.stated = command.typed.stated();
     evidence.effective_page = command.page.or(evidence.effective_page);
-    if let Some(name) = &command.device {
-        evidence.device = Some(crate::typed::quoted(name.as_ref()));
+    if let Some(which) = which {
+        evidence.device = Some(crate::typed::quoted(which.named.as_ref()));
         // Where it is not here, the failure can be one of another host.
-        evidence.device_present = crate::device::is_present(name).then_some(true);
-        measured(command, name, evidence);
+        evidence.device_present = device::is_present(&which.named).then_some(true);
+        measured(command, which, evidence);
     }
     if let Some(size) = &command.max_mr_size {
         evidence.max_mr_size = Some(given(size.bytes, "--max-mr-size"));
@@ -75,15 +79,10 @@ fn told(command: &DiagnoseCommand, evidence: &mut Evidence) {
 }
 
 /// What the limits file says of the device.
-fn measured(command: &DiagnoseCommand, name: &str, evidence: &mut Evidence) {
-    let kernel = Facts::read(&Root::real()).kernel.release;
-    let now = Identity {
-        device: name.to_owned(),
-        kernel: (!name.starts_with("sim:") && !kernel.is_empty()).then_some(kernel),
-        ..Identity::default()
-    };
+fn measured(command: &DiagnoseCommand, which: &Which, evidence: &mut Evidence) {
+    let name = &which.named;
     let mut device = Device::unlimited(name, Family::of_device(name, 0));
-    limits::apply(&command.limits, &now, Some(name), &mut device);
+    limits::apply(&command.limits, which, &mut device);
     if !device.entries.is_unlimited() {
         evidence.entries_budget = Some(device.entries);
     }
@@ -94,6 +93,7 @@ fn measured(command: &DiagnoseCommand, name: &str, evidence: &mut Evidence) {
 
 /// Every failure that a log reports.
 fn log(command: &DiagnoseCommand, path: &Path) -> Ended {
+    let which = which(command)?;
     let mut log = Log::default();
     if path == Path::new("-") {
         read(&mut std::io::stdin().lock(), &mut log).map_err(InputError::from)
@@ -107,7 +107,7 @@ fn log(command: &DiagnoseCommand, path: &Path) -> Ended {
         .map(|failure| {
             let mut evidence = failure.evidence;
             evidence.family = command.family.or(evidence.family);
-            told(command, &mut evidence);
+            told(command, which.as_ref(), &mut evidence);
             (failure.line, failure.count, diagnose(&evidence))
         })
         .collect();

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use hugemr_core::device::Device;
 use hugemr_core::doctor::{
     Answer, Case, Commands, Facts, Finding, Verbs, examine, fill_platform, from_file, nameless,
 };
@@ -40,13 +39,8 @@ pub(crate) fn run(command: &DoctorCommand) -> Ended {
     if let Some(profile) = &asked.profile {
         asked.verbs = Verbs::Simulated(fill_platform(&mut host.platform, profile));
     }
-    if let Some(identity) = &asked.identity {
-        limits::apply(
-            &command.facts.limits,
-            identity,
-            command.device.as_deref(),
-            &mut asked.device,
-        );
+    if let Some(which) = &asked.which {
+        limits::apply(&command.facts.limits, which, &mut asked.device);
     }
     request::apply_facts(&command.facts, &mut asked.device, &mut host);
     let mut plan_request = wish.map(|bytes| PlanRequest::total(bytes).pages(command.pages));
@@ -59,7 +53,7 @@ pub(crate) fn run(command: &DoctorCommand) -> Ended {
         host: &host,
         device: &asked.device,
         wish: plan_request.as_ref(),
-        commands: &commands(command, &asked.device),
+        commands: &commands(command, &asked),
     });
     report.add(about_file);
     if let Some(path) = &command.save {
@@ -84,10 +78,11 @@ pub(crate) fn run(command: &DoctorCommand) -> Ended {
 }
 
 /// The device as it was named, or found; and what was stated with it.
-fn commands(command: &DoctorCommand, found: &Device) -> Commands {
+fn commands(command: &DoctorCommand, asked: &devices::Asked) -> Commands {
     let typed = &command.typed;
-    let found = Some(&found.name).filter(|_| found != &nameless());
-    let device = match command.device.as_ref().or(found) {
+    let which = asked.which.as_ref().map(|which| &which.named);
+    let found = Some(&asked.device.name).filter(|_| asked.device != nameless());
+    let device = match which.or(command.device.as_ref()).or(found) {
         Some(name) => quoted(name.as_ref()),
         None => "DEVICE".to_owned(),
     };

@@ -3,10 +3,8 @@
 use std::num::NonZeroU64;
 
 use hugemr_core::learn::{LearnError, Tried, budget};
-use hugemr_core::limits::{Confidence, Identity, Learned, Seen};
+use hugemr_core::limits::{Confidence, Learned, Seen};
 use hugemr_core::size::{Count, Grouped, plural};
-use hugemr_host::facts::Facts;
-use hugemr_host::root::Root;
 use serde_json::json;
 
 use super::{remark, say};
@@ -24,11 +22,18 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
     {
         remark(&format!("note: {note}"));
     }
-    if let Some(name) = command.device.as_deref() {
-        device::check_name(name)?;
-        if !name.starts_with("sim:") && !device::is_present(name) {
-            remark(&format!("note: this host has no device {name} now"));
-        }
+    if command.ok.is_empty() && command.fail.is_empty() {
+        return Err(Failure::usage(
+            "neither --ok SIZE nor --fail SIZE was given: there is nothing to learn",
+        )
+        .with("what fitted and what was refused: hugemr learn --ok 95GiB --fail 96GiB"));
+    }
+    let which = command.device.as_deref().map(device::which).transpose()?;
+    if let Some(name) = command.device.as_deref()
+        && !name.starts_with("sim:")
+        && !device::is_present(name)
+    {
+        remark(&format!("note: this host has no device {name} now"));
     }
     let tried = |sizes: &[Size]| -> Result<Vec<Tried>, Failure> {
         let one = |size: &Size| {
@@ -50,18 +55,12 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
         Err(error) => return Err(Failure::usage(error)),
     };
     let entries = (learned.low, learned.high_excl.map(|high| high - 1));
-    let saved = command.device.as_deref().map(|name| {
-        let kernel = Facts::read(&Root::real()).kernel.release;
-        let now = Identity {
-            device: name.to_owned(),
-            kernel: (!name.starts_with("sim:") && !kernel.is_empty()).then_some(kernel),
-            ..Identity::default()
-        };
+    let saved = which.as_ref().map(|which| {
         let seen = Seen {
             entries,
             ..Seen::default()
         };
-        limits::save(&command.limits, &now, &seen, Confidence::Told)
+        limits::save(&command.limits, which, &seen, Confidence::Told)
     });
     let saved = match saved {
         Some(None) => {
@@ -76,9 +75,9 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
     };
     if command.json {
         json::write(&json!({
-            "schema": "hugemr/learn/1",
+            "schema": "hugemr/learn/2",
             "entries": { "min": entries.0, "max": entries.1 },
-            "saved": saved.as_ref().and_then(|saved| saved.as_ref().ok()).map(|saved| json::record(&saved.record)),
+            "saved": json::saved(saved.as_ref()),
         }))?;
     } else {
         say(&match learned.high_excl {
@@ -110,6 +109,7 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
             record,
         })) => {
             if !command.json {
+                let named = which.map_or(record.identity.device, |which| which.named);
                 let what = match learned {
                     Learned::Nothing => "known already",
                     Learned::Narrowed | Learned::Replaced(_) => "saved",
@@ -118,7 +118,7 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
                     "{what} in {}: {} of {}",
                     path.display(),
                     limits::entries(record.seen.entries, "table "),
-                    record.identity.device
+                    named
                 ))?;
             }
             Ok(Exit::Yes)

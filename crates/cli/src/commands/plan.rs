@@ -4,7 +4,6 @@ use std::io::Write as _;
 
 use hugemr_core::device::Device;
 use hugemr_core::host::Host;
-use hugemr_core::limits::Identity;
 use hugemr_core::plan::{Plan, PlanRequest, Refusal, Verdict, plan};
 use hugemr_core::size::Bytes;
 
@@ -22,10 +21,7 @@ pub(crate) struct Asked {
     pub(crate) device: Device,
     pub(crate) host: Host,
     pub(crate) opened: device::Opened,
-    /// The device and its software, as the limits file names them.
-    pub(crate) identity: Identity,
-    /// As `--device` takes it.
-    pub(crate) named: String,
+    pub(crate) which: device::Which,
 }
 
 /// Opens the device, reads the facts, makes the request.
@@ -36,23 +32,16 @@ pub(crate) fn ask(what: &WhatArgs) -> Result<Asked, Failure> {
     let request = request::request(what);
     let (opened, mut host) = device::open(what.device.as_deref(), &what.facts)?;
     let mut device = opened.device();
-    let identity = opened.identity();
-    limits::apply(
-        &what.facts.limits,
-        &identity,
-        what.device.as_deref(),
-        &mut device,
-    );
+    let which = opened.which();
+    limits::apply(&what.facts.limits, &which, &mut device);
     request::apply_facts(&what.facts, &mut device, &mut host);
     request::consistent(&what.facts, &device, &host)?;
-    let named = what.device.clone().unwrap_or_else(|| device.name.clone());
     Ok(Asked {
         request,
         device,
         host,
         opened,
-        identity,
-        named,
+        which,
     })
 }
 
@@ -84,11 +73,11 @@ fn fits(command: &PlanCommand, asked: &Asked, plan: &Plan) -> Ended {
             next: next(what, plan),
             probe: format!(
                 "sudo hugemr probe --device {}{}",
-                quoted(asked.named.as_ref()),
+                quoted(asked.which.named.as_ref()),
                 what.typed.files()
             ),
         };
-        say(&render::plan(plan, &asked.device, &asked.host, &commands))?;
+        say(&render::plan(plan, asked, &commands))?;
         if let Some(estimated) = &estimated {
             say(&render::estimate::estimate(estimated))?;
         }

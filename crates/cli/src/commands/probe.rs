@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use hugemr_core::device::Used;
 use hugemr_core::fact::Limit;
-use hugemr_core::limits::{Confidence, Identity, Learned, Seen};
+use hugemr_core::limits::{Confidence, Learned, Seen};
 use hugemr_core::probe::{End, Found, Options, Stop};
 use hugemr_core::quirk::{Quirk, QuirkState};
 use hugemr_core::size::{Bytes, Count, PageSize};
@@ -12,7 +12,7 @@ use hugemr_host::netlink;
 
 use super::{remark, say};
 use crate::args::{Memlock, ProbeCommand};
-use crate::device::{self, Opened, probe::Probed};
+use crate::device::{self, Opened, Which, probe::Probed};
 use crate::exit::{Ended, Exit, Failure};
 use crate::limits::{self, NotSaved, Saved};
 use crate::render::probe as render;
@@ -25,7 +25,9 @@ const CONTIGUOUS: u64 = 524_288;
 /// A probe with all that is said of it.
 pub(crate) struct Report {
     pub(crate) device: hugemr_core::device::Device,
-    pub(crate) identity: Identity,
+    pub(crate) which: Which,
+    /// Flags that say what a simulated device is.
+    pub(crate) made_up: Vec<&'static str>,
     pub(crate) found: Found,
     /// The length that the device got for the longest MR.
     pub(crate) sent: Option<u64>,
@@ -44,7 +46,10 @@ pub(crate) struct Report {
 }
 
 pub(crate) fn run(command: &ProbeCommand) -> Ended {
+    let start = Instant::now();
     let (opened, mut host) = device::open(command.device.as_deref(), &command.facts)?;
+    no_beliefs(command, &opened)?;
+    let made_up = device::made_up(&opened, &command.facts);
     let mut told = opened.device();
     let name = told.name.clone();
     request::apply_facts(&command.facts, &mut told, &mut host);
@@ -71,8 +76,8 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
         Some(size) => size.bytes,
         None => device::probe::usual_mr(&opened),
     };
-    if !command.dry_run {
-        limits::check(&command.facts.limits, &opened.identity().device)?;
+    if !command.dry_run && made_up.is_empty() {
+        limits::check(&command.facts.limits, &opened.which().identity.device)?;
     }
     let longest = told.max_mr_size.at_most();
     if let Some(longest) = longest.filter(|longest| mr > *longest) {
@@ -90,15 +95,6 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
         ));
     }
     let begin = Instant::now();
-    let stop = || {
-        if watch.is_stopped() {
-            Some(Stop::Cancelled)
-        } else if begin.elapsed() >= command.deadline {
-            Some(Stop::Deadline)
-        } else {
-            None
-        }
-    };
     let family = told.family;
     let contiguous = Quirk::ContiguousTable.on(&host.platform, family).counts();
     let options = Options {
@@ -108,7 +104,10 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
             .known()
             .or(contiguous.then_some(CONTIGUOUS)),
         count: command.count_mrs.then(|| most_mrs(&told.max_mr)),
-        stop: &stop,
+        deadline: Some(command.deadline),
+        // Of the command, which has looked at device and file before.
+        clock: &|| start.elapsed(),
+        cancelled: &|| watch.is_stopped(),
         others: &|| device::probe::others(&opened),
         progress: &|_| {},
     };
@@ -119,7 +118,8 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
     } = device::probe::run(&opened, mr, &options).map_err(Failure::system)?;
     let report = Report {
         device: told,
-        identity: opened.identity(),
+        which: opened.which(),
+        made_up,
         found,
         sent,
         up_to: command.up_to,
@@ -136,18 +136,37 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
 fn finish(command: &ProbeCommand, report: &Report) -> Ended {
     let found = &report.found;
     let nothing = matches!(found.end, End::Nothing(_)) || found.entries.0 == 0;
-    let saved = if command.dry_run || nothing {
-        None
+    let why_not = if command.dry_run {
+        Some("--dry-run".to_owned())
+    } else if nothing {
+        Some("nothing was found".to_owned())
+    } else if !report.made_up.is_empty() {
+        Some(format!(
+            "it was said what the device is ({}), so this is none of its limits",
+            report.made_up.join(", ")
+        ))
     } else {
-        limits::save(
+        None
+    };
+    let saved = match why_not {
+        Some(_) => None,
+        None => limits::save(
             &command.facts.limits,
-            &report.identity,
+            &report.which,
             &seen(found),
             confidence(found),
-        )
+        ),
+    };
+    let not_saved = match &saved {
+        Some(Ok(_)) => None,
+        Some(Err(why)) => Some(NotSaved::failure(why).what),
+        None => Some(why_not.unwrap_or_else(|| {
+            let device = &report.which.identity.device;
+            limits::no_place(device).to_owned()
+        })),
     };
     if command.json {
-        json::write(&json::probe(report, saved.as_ref()))?;
+        json::write(&json::probe(report, saved.as_ref(), not_saved.as_deref()))?;
     } else {
         say(&render::text(report))?;
         match &saved {
@@ -169,12 +188,8 @@ fn finish(command: &ProbeCommand, report: &Report) -> Ended {
                 ))?;
             }
             Some(Err(_)) => {}
-            None if command.dry_run => say("not saved (--dry-run)")?,
             None if nothing => {}
-            None => say(&format!(
-                "not saved: {}",
-                limits::no_place(&report.identity.device)
-            ))?,
+            None => say(&format!("not saved: {}", not_saved.unwrap_or_default()))?,
         }
     }
     if let Some(Err(why)) = &saved {
@@ -189,6 +204,33 @@ fn finish(command: &ProbeCommand, report: &Report) -> Ended {
         _ if found.left > 0 => Exit::System,
         _ => Exit::Yes,
     })
+}
+
+/// Refuses limits that are to be found, and would be typed to no effect. A config file may have them, for other commands.
+fn no_beliefs(command: &ProbeCommand, opened: &Opened) -> Result<(), Failure> {
+    let facts = &command.facts;
+    let typed = |flag, given| given && !facts.configured.contains(&flag);
+    let made_up = device::made_up(opened, facts);
+    if typed("--max-mr-size", facts.max_mr_size.is_some()) {
+        return Err(Failure::usage(
+            "--max-mr-size: the length that the device itself states is tried, and no other",
+        )
+        .with("way out    the length of the MRs that fill the table: --mr SIZE"));
+    }
+    if typed("--budget", facts.budget.is_some()) && !made_up.contains(&"--budget") {
+        return Err(Failure::usage(
+            "--budget: how many entries the table has is to be found; only what a simulated device is can be said, as one number",
+        )
+        .with("way out    entries that may be held at once: --up-to N"));
+    }
+    let counts = command.count_mrs || made_up.contains(&"--max-mr");
+    if typed("--max-mr", facts.max_mr.is_some()) && !counts {
+        return Err(
+            Failure::usage("--max-mr: nothing is counted that it could bound")
+                .with("way out    --count-mrs counts the MRs, up to one more than N"),
+        );
+    }
+    Ok(())
 }
 
 /// An answer that is no.
@@ -242,8 +284,7 @@ fn pinning(command: &ProbeCommand, opened: &Opened, limit: Option<&Limit>) -> Op
     let wanted = command.up_to;
     let limits = command.facts.limits.quoted();
     let limits = limits.map_or_else(String::new, |file| format!(" --limits {file}"));
-    let told = opened.device().name;
-    let name = command.device.as_ref().unwrap_or(&told);
+    let name = opened.which().named;
     if wanted.is_some_and(|wanted| wanted <= allowed) {
         return None;
     }

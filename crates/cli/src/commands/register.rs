@@ -258,8 +258,7 @@ impl Run<'_> {
         let json = self.command.what.json;
         let entries = seen.entries.map(|(entries, _)| entries);
         let mrs = seen.rows.len() as u64;
-        let learned =
-            learned::from_success(&self.command.what.facts.limits, self.asked, entries, mrs);
+        let learned = learned::from_success(&self.command.what.facts, self.asked, entries, mrs);
         // There while it is held: `hugemr usage` of another process reads it.
         let _note = entries
             .filter(|_| self.command.hold && self.asked.opened.simulated().is_none())
@@ -342,6 +341,15 @@ impl Run<'_> {
     }
 
     fn failed(&self, error: &BuildError) -> Failure {
+        let facts = &self.command.what.facts;
+        let refused = match &*error.cause {
+            Cause::Register(cause) => {
+                let stated = self.command.what.typed.stated();
+                render::diagnosed(self.asked, self.plan, stated, cause)
+                    .map(|diagnosis| (cause, diagnosis))
+            }
+            _ => None,
+        };
         let mut failure = match &*error.cause {
             Cause::Reserve(cause) => super::reserve::failure(cause, &self.as_root()),
             Cause::Place(cause) => Failure {
@@ -349,15 +357,15 @@ impl Run<'_> {
                 ..Failure::system(cause)
             },
             _ => {
-                let stated = self.command.what.typed.stated();
-                render::failure(self.asked, self.plan, stated, error)
+                let diagnosed = refused.as_ref().map(|(_, diagnosis)| diagnosis);
+                render::failure(self.asked, self.plan, diagnosed, error)
             }
         };
-        if let Cause::Register(cause) = &*error.cause {
-            let limits = &self.command.what.facts.limits;
+        if let Some((cause, diagnosis)) = &refused {
+            let refused = (*cause, diagnosis);
             failure
                 .more
-                .extend(learned::from_failure(limits, self.asked, self.plan, cause));
+                .extend(learned::from_failure(facts, self.asked, self.plan, refused));
         }
         if let Some(left) = &error.not_given_back {
             failure.more.push(format!(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hugemr_core::device::{Family, Used};
-use hugemr_core::limits::{Identity, Range};
+use hugemr_core::limits::Range;
 use hugemr_core::size::{Bytes, Count, Grouped};
 use hugemr_host::facts::{Facts, ProcessId, kib_field};
 use hugemr_host::netlink::{self, Mr};
@@ -14,7 +14,7 @@ use super::say;
 use crate::args::UsageCommand;
 use crate::exit::{Ended, Exit, Failure};
 use crate::typed::quoted;
-use crate::{host, json, limits, notes, render};
+use crate::{device, host, json, limits, notes, render};
 
 /// What one process holds on a device.
 pub(crate) struct Row {
@@ -65,7 +65,7 @@ pub(crate) fn run(command: &UsageCommand) -> Ended {
             ))
             .with("which devices there are: hugemr usage, hugemr devices")
         })?;
-        let budget = budget(command, name);
+        let budget = budget(command, name)?;
         if command.json {
             documents.push(document(name, &rows, budget));
         } else {
@@ -133,17 +133,12 @@ pub(crate) fn processes(device: &str) -> std::io::Result<Vec<Row>> {
 }
 
 /// What is known of the size of the table.
-fn budget(command: &UsageCommand, name: &str) -> Range {
-    let kernel = Facts::read(&Root::real()).kernel.release;
-    let now = Identity {
-        device: name.to_owned(),
-        kernel: Some(kernel).filter(|kernel| !kernel.is_empty()),
-        ..Identity::default()
-    };
-    match limits::known(&command.limits, &now) {
-        Some(record) if record.identity.changes(&now).is_empty() => record.seen.entries,
+fn budget(command: &UsageCommand, name: &str) -> Result<Range, Failure> {
+    let which = device::which(name)?;
+    Ok(match limits::known(&command.limits, &which) {
+        Some(record) if record.identity.changes(&which.identity).is_empty() => record.seen.entries,
         _ => hugemr_core::limits::UNKNOWN,
-    }
+    })
 }
 
 fn total(rows: &[Row]) -> (u64, u64) {

@@ -6,9 +6,7 @@ use hugemr_core::doctor::{Verbs, nameless};
 use hugemr_core::host::Platform;
 use hugemr_verbs::{OpenOptions, Unavailable};
 
-use hugemr_core::limits::Identity;
-
-use super::{choose_one, identity, overrides, sources};
+use super::{Which, choose_one, identity, open_simulated, overrides};
 use crate::args::FactArgs;
 use crate::exit::Failure;
 
@@ -18,8 +16,8 @@ pub(crate) struct Asked {
     pub(crate) verbs: Verbs,
     /// The platform of a simulated device.
     pub(crate) profile: Option<Platform>,
-    /// The device and its software, where it could be opened.
-    pub(crate) identity: Option<Identity>,
+    /// Which device it is, where it could be opened.
+    pub(crate) which: Option<Which>,
 }
 
 /// Asks for a device. With several and no name it is a failure only where `one` must be chosen.
@@ -60,28 +58,24 @@ pub(crate) fn not_asked(name: Option<&str>) -> Asked {
         device,
         verbs: Verbs::NotAsked,
         profile: None,
-        identity: None,
+        which: None,
     }
 }
 
 fn simulated(name: &str, facts: &FactArgs) -> Result<Asked, Failure> {
-    let device = hugemr_sim::open(name, &overrides(facts)).map_err(|error| {
-        let mut failure = Failure::usage(&error);
-        failure.more.extend(sources(&error));
-        failure
-    })?;
+    let device = open_simulated(name, &overrides(facts))?;
     Ok(Asked {
         device: device.device().clone(),
         verbs: Verbs::Simulated(Vec::new()),
         profile: Some(device.platform().clone()),
-        identity: Some(identity::simulated(&device)),
+        which: Some(identity::simulated(&device)),
     })
 }
 
 fn real(name: &str) -> Asked {
     match hugemr_verbs::open(name, &OpenOptions::default()) {
         Ok(backend) => Asked {
-            identity: Some(identity::real(&backend)),
+            which: Some(identity::real(&backend)),
             ..usable(super::with_others(&backend), vec![name.to_owned()])
         },
         Err(error) => {
@@ -97,7 +91,7 @@ fn usable(device: Device, names: Vec<String>) -> Asked {
         device,
         verbs: Verbs::Usable(names),
         profile: None,
-        identity: None,
+        which: None,
     }
 }
 
@@ -110,6 +104,6 @@ fn unavailable(device: Device, error: &Unavailable) -> Asked {
             way_out: error.way_out(),
         },
         profile: None,
-        identity: None,
+        which: None,
     }
 }

@@ -1,4 +1,7 @@
-//! What a device and its software are called in the limits file.
+//! Which device: what it and its software are called in the limits file, and what it is called on a command line.
+//!
+//! In the limits file a device has one key, however it was typed. A simulated one of a file has the name that the file gives,
+//! or, where it gives none, the place of the file.
 
 use hugemr_core::backend::RegBackend as _;
 use hugemr_core::device::Family;
@@ -9,38 +12,75 @@ use hugemr_host::root::Root;
 use hugemr_sim::SimDevice;
 use hugemr_verbs::VerbsBackend;
 
+/// A device.
+pub(crate) struct Which {
+    /// Its key in the limits file, and the software that drives it.
+    pub(crate) identity: Identity,
+    /// Keys that older limits files may have for it.
+    pub(crate) former: Vec<String>,
+    /// As `--device` takes it.
+    pub(crate) named: String,
+}
+
 /// A simulated device with the kernel and driver of its profile.
-pub(super) fn simulated(device: &SimDevice) -> Identity {
+pub(super) fn simulated(device: &SimDevice) -> Which {
     let platform = device.platform();
     let name = &device.device().name;
-    Identity {
+    let file = device.profile().file.as_deref();
+    let named = file.map_or_else(|| name.clone(), |file| format!("sim:{}", file.display()));
+    let key = match file.map(std::fs::canonicalize) {
+        // A file that gives no name has been called by its path.
+        Some(Ok(place)) if *name == named => format!("sim:{}", place.display()),
+        _ if name.starts_with("sim:") => name.clone(),
         // A device file can give any name, and what is learned of it must never count for a real device.
-        device: if name.starts_with("sim:") {
-            name.clone()
-        } else {
-            format!("sim:{name}")
+        _ => format!("sim:{name}"),
+    };
+    Which {
+        former: (key != named).then(|| named.clone()).into_iter().collect(),
+        identity: Identity {
+            device: key,
+            kernel: platform.kernel.map(|kernel| kernel.to_string()),
+            driver: kind(platform.driver),
+            ..Identity::default()
         },
-        kernel: platform.kernel.map(|kernel| kernel.to_string()),
-        driver: kind(platform.driver),
+        named,
+    }
+}
+
+/// A real device that is not opened: its name, and the kernel of this host.
+pub(super) fn unopened(name: &str) -> Which {
+    let kernel = Facts::read(&Root::real()).kernel.release;
+    of_real(Identity {
+        device: name.to_owned(),
+        kernel: (!kernel.is_empty()).then_some(kernel),
         ..Identity::default()
+    })
+}
+
+/// A real device has one name.
+fn of_real(identity: Identity) -> Which {
+    Which {
+        named: identity.device.clone(),
+        former: Vec::new(),
+        identity,
     }
 }
 
 /// A real device on this host.
-pub(super) fn real(backend: &VerbsBackend) -> Identity {
+pub(super) fn real(backend: &VerbsBackend) -> Which {
     let info = backend.info();
     let root = Root::real();
     let facts = Facts::read(&root);
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let erdma = backend.device().family == Family::Erdma;
-    Identity {
+    of_real(Identity {
         device: backend.device().name.clone(),
         guid: Some(info.node_guid.to_string()),
         kernel: text(&facts.kernel.release),
         driver: erdma.then(|| driver(&facts.driver)).flatten(),
         firmware: text(&info.fw_ver),
         instance: instance(&root),
-    }
+    })
 }
 
 fn kind(driver: Driver) -> Option<String> {

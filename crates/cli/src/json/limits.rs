@@ -1,6 +1,7 @@
-//! Probes and records: schemas `hugemr/probe/1`, and the record of `hugemr/learn/1`.
+//! Probes and records: schema `hugemr/probe/1`, and what `hugemr/learn/2` has in common with it.
 
 use hugemr_core::limits::{Range, Record};
+use hugemr_core::probe::End;
 use serde_json::{Value, json};
 
 use crate::commands::probe::Report;
@@ -10,7 +11,13 @@ fn range((low, high): Range) -> Value {
     json!({ "min": low, "max": high })
 }
 
-pub(crate) fn record(record: &Record) -> Value {
+/// What was saved, and where; null where nothing was.
+pub(crate) fn saved(saved: Option<&Result<Saved, NotSaved>>) -> Value {
+    let saved = saved.and_then(|saved| saved.as_ref().ok());
+    json!(saved.map(|saved| json!({ "file": saved.path, "record": record(&saved.record) })))
+}
+
+fn record(record: &Record) -> Value {
     let (identity, seen) = (&record.identity, &record.seen);
     json!({
         "device": identity.device,
@@ -29,9 +36,12 @@ pub(crate) fn record(record: &Record) -> Value {
     })
 }
 
-pub(crate) fn probe(report: &Report, saved: Option<&Result<Saved, NotSaved>>) -> Value {
+pub(crate) fn probe(
+    report: &Report,
+    was_saved: Option<&Result<Saved, NotSaved>>,
+    not_saved: Option<&str>,
+) -> Value {
     let found = &report.found;
-    let saved = saved.and_then(|saved| saved.as_ref().ok());
     json!({
         "schema": "hugemr/probe/1",
         "device": report.device.name,
@@ -40,6 +50,7 @@ pub(crate) fn probe(report: &Report, saved: Option<&Result<Saved, NotSaved>>) ->
         "entries": range(found.entries),
         "entries_per_mr": { "worked": found.per_mr.0, "refused": found.per_mr.1 },
         "max_mr": found.max_mr.map(range),
+        "max_mr_end": found.max_mr_end.map(End::name),
         "held": { "entries": found.held, "mrs": found.mrs },
         "longest_mr": found.longest.map(|longest| json!({
             "len": longest.len,
@@ -55,8 +66,10 @@ pub(crate) fn probe(report: &Report, saved: Option<&Result<Saved, NotSaved>>) ->
         "over_up_to": { "longest_mr": found.longest_over, "large_pages": found.large_pages_over },
         "registrations": found.tried,
         "disturbances": found.disturbances,
+        "stopped": found.stopped.map(|stop| End::Stopped(stop).name()),
         "left": found.left,
         "seconds": report.seconds,
-        "saved": saved.map(|saved| json!({ "file": saved.path, "record": record(&saved.record) })),
+        "saved": saved(was_saved),
+        "not_saved": not_saved,
     })
 }

@@ -19,7 +19,7 @@ pub(crate) use doctor::doctor;
 pub(crate) use estimate::estimate;
 pub(crate) use facts::{facts, read as read_facts};
 pub(crate) use inspect::inspect;
-pub(crate) use limits::{probe, record};
+pub(crate) use limits::{probe, saved};
 pub(crate) use plan::{PlanDocument, RefusalDocument, limit};
 pub(crate) use register::{failed, not_closed, register};
 pub(crate) use reserve::{release, reserve};

@@ -1,6 +1,6 @@
 //! A plan that fits, or may.
 
-use hugemr_core::device::{Device, Family};
+use hugemr_core::device::Family;
 use hugemr_core::fact::{Fit, Limit};
 use hugemr_core::host::Host;
 use hugemr_core::plan::{Check, ChunkBound, Code, Pages, Plan, Resource, Verdict};
@@ -9,6 +9,7 @@ use hugemr_core::size::{Bytes, Count, Grouped, PageSize};
 
 use super::table::table;
 use super::words;
+use crate::commands::plan::Asked;
 
 /// Command lines for an answer.
 pub(crate) struct Commands {
@@ -19,11 +20,11 @@ pub(crate) struct Commands {
 }
 
 /// The whole answer.
-pub(crate) fn plan(plan: &Plan, device: &Device, host: &Host, commands: &Commands) -> String {
+pub(crate) fn plan(plan: &Plan, asked: &Asked, commands: &Commands) -> String {
     let mut lines = vec![headline(plan)];
     lines.extend(words::rounded(plan).map(|text| format!("  {text}")));
     lines.push(arithmetic(plan));
-    lines.extend(profile(plan, host));
+    lines.extend(profile(plan, &asked.host));
     lines.extend(bound(plan));
     for other in &plan.alternatives {
         lines.push(format!(
@@ -37,7 +38,7 @@ pub(crate) fn plan(plan: &Plan, device: &Device, host: &Host, commands: &Command
             }
         ));
     }
-    if let Some(text) = undecided(plan, device, host, &commands.probe) {
+    if let Some(text) = undecided(plan, asked, &commands.probe) {
         lines.push(text);
     }
     if commands.next.is_empty() {
@@ -225,7 +226,8 @@ fn need_is_open(check: &Check) -> bool {
     check.need.0 < check.need.1 && check.limit.as_ref().is_some_and(known)
 }
 
-fn undecided(plan: &Plan, device: &Device, host: &Host, probe: &str) -> Option<String> {
+fn undecided(plan: &Plan, asked: &Asked, probe: &str) -> Option<String> {
+    let (device, host) = (&asked.device, &asked.host);
     (plan.verdict == Verdict::Undecided).then(|| match plan.check(Resource::Entries) {
         Some(check) if check.fit() == Fit::Undecided && need_is_open(check) => format!(
             "how many entries of {} it needs is not known beforehand: between {} and {}, by the pages that the kernel has at hand (--strict refuses)",
@@ -244,7 +246,7 @@ fn undecided(plan: &Plan, device: &Device, host: &Host, probe: &str) -> Option<S
                 let vcpus = host.nodes.as_ref().and_then(|_| crate::host::cpus());
                 text.push_str(&format!(
                     "\n  {}; know: {probe}",
-                    hugemr_core::prior::text(vcpus.filter(|_| !device.name.starts_with("sim:")))
+                    hugemr_core::prior::text(vcpus.filter(|_| asked.opened.simulated().is_none()))
                 ));
             }
             text

@@ -16,7 +16,7 @@ pub(crate) fn text(report: &Report) -> String {
         row("one MR", &per_mr(found.per_mr), "entries"),
     ];
     rows.push(match found.max_mr {
-        Some(mrs) => row("MR count", &range(mrs), "measured"),
+        Some(mrs) => row("MR count", &range(mrs), &why_count(report)),
         None => row(
             "MR count",
             &report
@@ -45,12 +45,13 @@ pub(crate) fn text(report: &Report) -> String {
             match (found.longest, found.longest_over) {
                 (Some(tried), _) => longest(tried),
                 (None, Some(entries)) => over(entries),
-                (None, None) => "not tried".to_owned(),
+                (None, None) => not_tried(found.stopped, ""),
             },
             match (found.large_pages, found.large_pages_over) {
                 (Some(tried), _) => large_pages(tried),
                 (None, Some(entries)) => over(entries),
-                (None, None) => "not tried: needs a full table".to_owned(),
+                (None, None) if found.end == End::Full => not_tried(found.stopped, ""),
+                (None, None) => not_tried(None, "needs a full table"),
             },
         ),
     };
@@ -118,13 +119,51 @@ fn why(found: &Found, longer: bool) -> String {
         End::Full if found.exact().is_some() => "measured: one more was refused, the same without it was not".to_owned(),
         End::Full => "measured beside others".to_owned(),
         End::UpTo => "as many as --up-to allows".to_owned(),
-        End::Stopped(Stop::Deadline) => "the time was up (--deadline)".to_owned(),
-        End::Stopped(Stop::Cancelled) => "stopped by a signal".to_owned(),
+        End::Stopped(stop) => stopped(stop).to_owned(),
         End::MrCount(n) if !longer => format!("no MR was left after {}, and no longer one is possible", Grouped(n)),
         End::MrCount(n) => format!("no MR was left after {}: longer ones with --mr SIZE", Grouped(n)),
         End::Nothing(_) => "nothing fits".to_owned(),
         End::Failed(errno) => format!("ended by {errno}, which says nothing about the table"),
         _ => "the answers contradicted each other: others come and go, or the device fails now and then".to_owned(),
+    }
+}
+
+/// What ended the count of MRs.
+fn why_count(report: &Report) -> String {
+    let found = &report.found;
+    match found.max_mr_end {
+        Some(End::MrCount(_)) if found.max_mr.is_some_and(|(_, high)| high.is_some()) => {
+            "measured: one more was refused, the same without it was not".to_owned()
+        }
+        Some(End::MrCount(_)) => {
+            "no more was left; how many others hold cannot be seen (rdma resource show mr)"
+                .to_owned()
+        }
+        Some(End::UpTo) => format!(
+            "counting ended there: each takes an entry, and --up-to {} allows no more",
+            report.up_to.unwrap_or_default()
+        ),
+        Some(End::Counted) => "counted no further".to_owned(),
+        Some(End::Full) => {
+            "as many fill the table: it refuses more, and not their number".to_owned()
+        }
+        Some(End::Stopped(stop)) => format!("counting ended there: {}", stopped(stop)),
+        Some(End::Failed(errno)) => format!("counting ended there: {errno}"),
+        _ => "the answers contradicted each other".to_owned(),
+    }
+}
+
+const fn stopped(stop: Stop) -> &'static str {
+    match stop {
+        Stop::Deadline => "the time that is left is for the release (--deadline)",
+        Stop::Cancelled => "stopped by a signal",
+    }
+}
+
+fn not_tried(stop: Option<Stop>, why: &'static str) -> String {
+    match stop.map_or(why, stopped) {
+        "" => "not tried".to_owned(),
+        why => format!("not tried: {why}"),
     }
 }
 

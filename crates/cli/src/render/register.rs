@@ -11,7 +11,7 @@ use hugemr_core::size::{Bytes, Count, Grouped, PageSize, plural};
 use super::table;
 use crate::progress::Pools;
 
-pub(crate) use failure::failure;
+pub(crate) use failure::{diagnosed, failure};
 pub(crate) use seen::{Held, Proved, Row, Seen};
 
 pub(crate) fn registered(seen: &Seen, all: bool) -> String {

@@ -1,6 +1,9 @@
 //! The limits file as the commands meet it: broken, unwritable, written by several at once; and `learn`.
 
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
+use std::process::Stdio;
 
 use crate::common::{hugemr, run};
 
@@ -14,7 +17,12 @@ fn a_report_becomes_an_interval_and_a_contradiction_is_refused() {
         .exits(0)
         .says("24,903,680 entries fit, 25,165,824 do not");
     run("learn --ok 96GiB --fail 95GiB").exits(1);
-    run("learn").exits(2);
+    let ran = run("learn").exits(2);
+    assert!(
+        ran.err.contains("neither --ok SIZE nor --fail SIZE") && ran.err.contains("--fail 96GiB"),
+        "{}",
+        ran.err
+    );
     run("learn --ok 0").exits(2);
     run("learn --ok 1GiB --device sim:erdma").exits(2);
     let folder = tempfile::tempdir().unwrap();
@@ -35,7 +43,9 @@ fn a_report_becomes_an_interval_and_a_contradiction_is_refused() {
     let json = run(&learn(&path, "erdma_0", "--ok 1GiB --json"))
         .exits(0)
         .json();
-    assert_eq!(json["saved"]["entries"]["max"], 25_165_823);
+    assert_eq!(json["saved"]["record"]["entries"]["max"], 25_165_823);
+    assert_eq!(json["saved"]["file"], path.to_str().unwrap());
+    assert_eq!(json["schema"], "hugemr/learn/2");
 }
 
 #[test]
@@ -115,7 +125,7 @@ fn processes_that_write_at_once_lose_nothing() {
     for n in 0..12u64 {
         let line = learn(&path, &format!("erdma_{n}"), "--ok 4KiB --json");
         let json = run(&line).exits(0).json();
-        assert_eq!(json["saved"]["entries"]["min"], (n + 1) * 262_144);
+        assert_eq!(json["saved"]["record"]["entries"]["min"], (n + 1) * 262_144);
     }
 }
 
@@ -171,4 +181,47 @@ fn a_report_is_saved_for_what_can_be_a_device_only() {
     }
     let ran = run(&learn(&path, "no_such_device", "--ok 1GiB")).exits(0);
     assert!(ran.err.contains("no device no_such_device"), "{}", ran.err);
+}
+
+#[test]
+fn an_empty_variable_names_no_file() {
+    for line in ["plan 1GiB --device sim:erdma", "learn --ok 1GiB"] {
+        let ran: crate::common::Ran = hugemr(line)
+            .env("HUGEMR_LIMITS", "")
+            .env("HUGEMR_CONFIG", "")
+            .output()
+            .unwrap()
+            .into();
+        assert!(ran.exits(0).err.is_empty(), "{line}");
+    }
+    let ran: crate::common::Ran = hugemr("plan 1GiB --device sim:erdma")
+        .env("HUGEMR_CONFIG", "/no/such.toml")
+        .output()
+        .unwrap()
+        .into();
+    ran.exits(2);
+}
+
+#[test]
+fn a_lock_of_another_process_is_said_while_it_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.toml");
+    let lock = std::fs::File::create(folder.path().join("limits.toml.lock")).unwrap();
+    // SAFETY: the descriptor is open; flock touches no memory.
+    let code = unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) };
+    assert_eq!(code, 0);
+    let mut child = hugemr(&learn(&path, "sim:erdma", "--ok 1GiB"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut err = BufReader::new(child.stderr.take().unwrap());
+    err.read_line(&mut said).unwrap();
+    drop(lock);
+    assert!(child.wait().unwrap().success());
+    assert!(
+        said.contains("waiting for up to") && said.contains("limits.toml.lock"),
+        "{said}"
+    );
 }

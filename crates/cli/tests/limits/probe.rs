@@ -109,6 +109,18 @@ fn a_bound_a_deadline_and_others_give_an_interval_or_a_no() {
         .json();
     assert_eq!(ran["end"], "deadline");
     assert_eq!(ran["left"], 0);
+    // What is held is released by then, too.
+    let slow = device(
+        &folder,
+        "verbs",
+        "[delay]\nreg_us = 20000\ndereg_us = 20000\n",
+    );
+    let ran = run(&format!("probe --device {slow} --deadline 1s --json"))
+        .exits(0)
+        .json();
+    assert_eq!((&ran["end"], &ran["left"]), (&"deadline".into(), &0.into()));
+    assert!(ran["seconds"].as_f64().unwrap() < 1.4, "{ran}");
+    assert_eq!(ran["stopped"], "deadline");
     let held = device(&folder, "efa", "[used]\nentries = 5000\nmrs = 3\n");
     run(&format!("probe --device {held}"))
         .exits(1)
@@ -252,4 +264,188 @@ fn longer_mrs_are_spoken_of_only_where_they_are_possible() {
         .exits(0)
         .says("no longer one is possible");
     assert!(ran.err.contains("1 GiB is taken"), "{}", ran.err);
+}
+
+/// A device file with this name of its own.
+fn named(folder: &tempfile::TempDir, more: &str) -> String {
+    let path = folder.path().join("file.toml");
+    let text = format!("base = \"erdma\"\nname = \"mine\"\n{more}");
+    std::fs::write(&path, text).unwrap();
+    format!("sim:{}", path.display())
+}
+
+#[test]
+fn a_device_of_a_file_has_one_key_and_is_named_as_it_can_be_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = named(&folder, "[actual]\nentries = 1_000_000\n");
+    let limits = folder.path().join("limits.toml");
+    let with = format!("--device {name} --limits {}", limits.display());
+    let keys = || {
+        let text = std::fs::read_to_string(&limits).unwrap();
+        let keys = text.lines().filter(|line| line.starts_with("name = "));
+        keys.map(str::to_owned).collect::<Vec<_>>()
+    };
+    // As an older hugemr has kept what it was told.
+    let old = format!(
+        "version = 1\n[[device]]\nname = \"{name}\"\nchanged = 1\nconfidence = \"told\"\nentries = {{ at_least = 500000 }}\n# end\n"
+    );
+    std::fs::write(&limits, old).unwrap();
+    run(&format!("plan 1GiB --pages 4KiB {with}"))
+        .exits(0)
+        .says("500,000");
+    run(&format!("learn --ok 2304MiB {with}"))
+        .exits(0)
+        .says(&format!("589,824 or more table entries of {name}"));
+    assert_eq!(keys(), ["name = \"sim:mine\""]);
+    run(&format!("learn --fail 8GiB {with}"))
+        .exits(0)
+        .says("589,824 to 2,097,151");
+    let doctor = run(&format!("doctor --for 3GiB --pages 4KiB {with} --all"));
+    let way = format!("hugemr register 3GiB {with};");
+    assert!(doctor.out.contains(&way), "{}", doctor.out);
+    run(&format!("probe {with}")).exits(0).says("saved in");
+    run(&format!(
+        "diagnose --errno EIO --length 8GiB --page 4KiB {with}"
+    ))
+    .exits(0)
+    .says("1,000,000");
+    assert_eq!(keys(), ["name = \"sim:mine\""]);
+    let ran = run(&format!("learn --ok 8GiB {with}")).exits(1);
+    for text in ["name = \"sim:mine\"", &format!("probe --device {name}")] {
+        assert!(ran.err.contains(text), "{}", ran.err);
+    }
+    let ran = run(&format!("plan 8GiB --pages 4KiB {with} --kernel 6.13.1"))
+        .exits(0)
+        .says(&format!("know: sudo hugemr probe --device {name}"));
+    assert!(
+        ran.err
+            .contains(&format!("again: hugemr probe --device {name}")),
+        "{}",
+        ran.err
+    );
+    run(&format!(
+        "learn --ok 1GiB --device sim:nothing --limits {}",
+        limits.display()
+    ))
+    .exits(2);
+}
+
+#[test]
+fn a_file_without_a_name_is_one_device_however_its_path_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = device(&folder, "erdma", "[actual]\nentries = 1_000_000\n");
+    for name in [whole.as_str(), "sim:./erdma.toml", "sim:erdma.toml"] {
+        let ran = hugemr(&format!("learn --ok 1GiB --device {name} --limits l.toml"))
+            .current_dir(folder.path())
+            .output();
+        let ran: crate::common::Ran = ran.unwrap().into();
+        ran.exits(0);
+    }
+    let text = std::fs::read_to_string(folder.path().join("l.toml")).unwrap();
+    assert_eq!(text.matches("[[device]]").count(), 1, "{text}");
+}
+
+#[test]
+fn a_limit_that_is_to_be_found_is_refused_and_a_device_that_is_made_up_is_not_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = folder.path().join("limits.toml");
+    let with = format!("--device sim:erdma --limits {}", limits.display());
+    for (flag, way) in [
+        ("--max-mr-size 1GiB", "--mr SIZE"),
+        ("--budget 5000-6000", "--up-to N"),
+        ("--budget unknown", "--up-to N"),
+    ] {
+        let ran = run(&format!("probe {with} {flag}")).exits(2);
+        assert!(
+            ran.err.contains(flag.split(' ').next().unwrap()) && ran.err.contains(way),
+            "{}",
+            ran.err
+        );
+    }
+    run(&format!("probe {with} --budget 5000"))
+        .exits(0)
+        .says("5,000 table entries, to the entry")
+        .says("not saved: it was said what the device is (--budget)");
+    let json = run(&format!("probe {with} --budget 5000 --max-mr 100 --json")).exits(0);
+    let json = json.json();
+    assert!(json["saved"].is_null());
+    let why = json["not_saved"].as_str().unwrap();
+    assert!(why.contains("--budget, --max-mr"), "{why}");
+    run(&format!(
+        "register 1GiB --chunk 4MiB --pages 4KiB {with} --budget 300000"
+    ))
+    .exits(0);
+    assert!(!limits.exists());
+    // A config file has facts for every command.
+    let config = folder.path().join("config.toml");
+    std::fs::write(
+        &config,
+        "[facts]\nmax_mr_size = \"1GiB\"\nbudget = \"5000-6000\"\n",
+    )
+    .unwrap();
+    run(&format!(
+        "probe {with} --up-to 100000 --config {}",
+        config.display()
+    ))
+    .exits(0);
+}
+
+#[test]
+fn a_refusal_that_proves_nothing_is_no_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = folder.path().join("limits.toml");
+    for (errno, line) in [
+        ("EIO", "register 16GiB --chunk 1GiB --pages 4KiB"),
+        ("EIO", "register 16GiB --chunk 1GiB --pages 2MiB"),
+        ("ENOSPC", "register 16GiB --chunk 1GiB --pages 2MiB"),
+    ] {
+        let fault = format!("[[fault]]\ncall = \"reg_mr\"\nfirst = 4\nerrno = \"{errno}\"\n");
+        let name = device(&folder, "erdma", &fault);
+        let ran = run(&format!(
+            "{line} --device {name} --limits {}",
+            limits.display()
+        ))
+        .exits(3);
+        assert!(!ran.err.contains("now known"), "{}", ran.err);
+        assert!(!limits.exists(), "{line}: {errno}");
+    }
+    // As many MRs as the device has.
+    let few = device(
+        &folder,
+        "erdma",
+        "[limits]\nmax_mr = { at_least = 3, at_most = 9 }\n",
+    );
+    let ran = run(&format!(
+        "register 16GiB --chunk 1GiB --pages 2MiB --force --device {few} --limits {}",
+        limits.display()
+    ))
+    .exits(3);
+    assert!(
+        ran.err.contains("is now known to have 9 MRs"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn a_count_that_is_cut_short_says_by_what() {
+    let ran = run("probe --device sim:erdma --count-mrs --up-to 100")
+        .exits(0)
+        .says("100 or more")
+        .says("counting ended there: each takes an entry, and --up-to 100 allows no more");
+    assert!(!ran.out.contains("100 or more  measured"), "{}", ran.out);
+    let json = run("probe --device sim:erdma --count-mrs --up-to 100 --json").json();
+    assert_eq!(
+        (&json["max_mr_end"], &json["max_mr"]["min"]),
+        (&"up_to".into(), &100.into())
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let few = device(&folder, "erdma", "[limits]\nmax_mr = 300\n");
+    let json = run(&format!("probe --device {few} --count-mrs --json")).json();
+    assert_eq!(
+        (&json["max_mr_end"], &json["max_mr"]["max"]),
+        (&"mr_count".into(), &300.into())
+    );
+    let json = run("probe --device sim:erdma --json").json();
+    assert!(json["max_mr_end"].is_null());
 }

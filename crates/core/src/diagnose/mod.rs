@@ -124,6 +124,16 @@ impl Diagnosis {
         self.left() > 1 && self.first().is_some_and(is_open) && (!self.has_point || self.equals > 1)
     }
 
+    /// Whether what is known suffices for this cause, and for no other that explains the failure by itself.
+    #[must_use]
+    pub fn decides_for(&self, cause: Cause) -> bool {
+        let explains = |ranked: &&Ranked| {
+            ranked.standing == Standing::Likely && ranked.cause.behind().is_empty()
+        };
+        let mut likely = self.causes.iter().filter(explains);
+        likely.next().is_some_and(|ranked| ranked.cause == cause) && likely.next().is_none()
+    }
+
     /// How many causes at the top have equal evidence, those that only explain others left out; 0 where none is left.
     #[must_use]
     pub const fn equals(&self) -> usize {

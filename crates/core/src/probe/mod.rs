@@ -9,12 +9,14 @@
 //! right before and right after, that it takes the same registration without the one entry more. A refusal that is
 //! not confirmed is no bound: the answer is then an interval without an upper end.
 
+mod pace;
 mod pages;
 mod run;
 
 pub use pages::{LargePages, Longest};
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::{Backing, RegBackend};
 use crate::device::Used;
@@ -23,10 +25,10 @@ use crate::size::PageSize;
 
 use run::Run;
 
-/// Why a probe was told to stop.
+/// Why a probe stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Its time is up.
+    /// What time is left is needed for the release.
     Deadline,
     /// Somebody wants it to.
     Cancelled,
@@ -53,8 +55,13 @@ pub struct Options<'a> {
     pub per_mr: Option<u64>,
     /// Count MRs too, up to this number: one registration for each.
     pub count: Option<u64>,
-    /// Asked before each registration.
-    pub stop: &'a dyn Fn() -> Option<Stop>,
+    /// When everything must be released, on the caller's `clock`; `None`: there is time. What is tried ends so early that the
+    /// release of what is held ends by then, as far as the releases so far tell.
+    pub deadline: Option<Duration>,
+    /// The time, from any beginning. Needed where there is a deadline.
+    pub clock: &'a dyn Fn() -> Duration,
+    /// Asked before each registration: whether somebody wants it to stop.
+    pub cancelled: &'a dyn Fn() -> bool,
     /// What others hold at this moment. Asked around the registrations that confirm the size of the table.
     pub others: &'a dyn Fn() -> Used,
     /// Told after each registration.
@@ -62,28 +69,32 @@ pub struct Options<'a> {
 }
 
 impl Default for Options<'_> {
-    /// No bound, and nobody else on the device.
+    /// No bound, no deadline, and nobody else on the device.
     fn default() -> Self {
         Self {
             up_to: None,
             per_mr: None,
             count: None,
-            stop: &|| None,
+            deadline: None,
+            clock: &|| Duration::ZERO,
+            cancelled: &|| false,
             others: &|| Used::NOTHING,
             progress: &|_| {},
         }
     }
 }
 
-/// What ended the search for the size of the table.
+/// What ended the search for the size of the table, or the count of MRs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum End {
     /// The table was full, confirmed.
     Full,
+    /// As many MRs as were to be counted were held.
+    Counted,
     /// As many entries as the caller allowed were held.
     UpTo,
-    /// It was told to stop.
+    /// It stopped before its end.
     Stopped(Stop),
     /// No MR was left, at this number of ours.
     MrCount(u64),
@@ -101,6 +112,7 @@ impl End {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
+            Self::Counted => "counted",
             Self::UpTo => "up_to",
             Self::Stopped(Stop::Deadline) => "deadline",
             Self::Stopped(Stop::Cancelled) => "cancelled",
@@ -131,6 +143,10 @@ pub struct Found {
     pub per_mr: Range,
     /// MRs of the device: at least, and at most; `None`: not counted.
     pub max_mr: Option<Range>,
+    /// What ended the count of MRs; [`End::MrCount`] where that was confirmed.
+    pub max_mr_end: Option<End>,
+    /// Why something was not tried any more, whatever it was.
+    pub stopped: Option<Stop>,
     /// Registrations that were tried, refused ones included.
     pub tried: u64,
     /// Failures in between that said nothing about the table.
@@ -164,7 +180,9 @@ impl Found {
 /// leaked).
 ///
 /// The table takes at most `2 log2(budget) + budget / largest MR` registrations for a budget of 128 entries and more, and
-/// `log2(largest MR)` more where the device limits the entries of one MR and nobody said so.
+/// `log2(largest MR)` more where the device limits the entries of one MR and nobody said so. Where it takes more than a
+/// thirty-second part of the time until its deadline, a few MRs are released and registered anew, to learn how long that
+/// takes.
 pub fn probe<B, M, L>(
     backend: &B,
     small: &Arc<M>,
@@ -182,8 +200,8 @@ where
     let per_mr = run.per_mr(end);
     run.release();
     let longest = large.and_then(|memory| run.longest(memory, large_pages));
-    let max_mr = options.count.map(|most| run.count(most));
-    run.found(end, (per_mr, max_mr), longest, large_pages)
+    let counted = options.count.map(|most| run.count(most));
+    run.found(end, (per_mr, counted), longest, large_pages)
 }
 
 /// Entries of `bytes` on the small memory.

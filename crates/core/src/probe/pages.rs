@@ -61,8 +61,8 @@ impl<B: RegBackend + Clone, M: Backing> Run<'_, B, M> {
         }
         let made = self.register(memory, len, page, entries(len)).ok()?;
         let used = match made {
-            Ok(registration) => {
-                self.close(entries(len), registration);
+            Ok(mr) => {
+                self.close(mr);
                 true
             }
             Err(_) => false,
@@ -94,8 +94,8 @@ impl<B: RegBackend + Clone, M: Backing> Run<'_, B, M> {
         };
         match self.register(memory, len, page, most(len)).ok()? {
             Err(errno) => longest.refused = Some(errno),
-            Ok(registration) => {
-                self.close(most(len), registration);
+            Ok(mr) => {
+                self.close(mr);
                 let longer = len.checked_add(page.bytes());
                 let longer =
                     longer.filter(|longer| advertised == Some(len) && *longer <= memory.len());
@@ -103,8 +103,8 @@ impl<B: RegBackend + Clone, M: Backing> Run<'_, B, M> {
                     && let Ok(made) = self.register(memory, longer, page, most(longer))
                 {
                     longest.longer_refused = Some(made.is_err());
-                    if let Ok(registration) = made {
-                        self.close(most(longer), registration);
+                    if let Ok(mr) = made {
+                        self.close(mr);
                     }
                 }
             }

@@ -1,8 +1,10 @@
 //! The search: fill in coarse steps, bisect, confirm.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{End, Found, LargePages, Longest, Options, Progress, Range, entries};
+use super::pace::Pace;
+use super::{End, Found, LargePages, Longest, Options, Progress, Range, Stop, entries};
 use crate::backend::{Access, Backing, RegBackend};
 use crate::chunks::Segment;
 use crate::device::{Dialect, Used};
@@ -25,9 +27,13 @@ pub(super) struct Run<'a, B: RegBackend + Clone, M: Backing> {
     dialect: Dialect,
     /// Entries of the longest MR that is tried.
     largest: u64,
-    held: Vec<(u64, Registration<B, Arc<M>>)>,
+    held: Vec<Mr<B, M>>,
     /// Entries of `held`.
     pub(super) entries: u64,
+    /// How long `held` took to be registered.
+    took: Duration,
+    pace: Pace<'a>,
+    stopped: Option<Stop>,
     most: (u64, u64),
     /// The table has so many at least.
     low: u64,
@@ -39,6 +45,15 @@ pub(super) struct Run<'a, B: RegBackend + Clone, M: Backing> {
     pub(super) left: Left,
     /// What was not tried because it could have taken so many entries: the longest MR, and one on large pages.
     pub(super) over: (Option<u64>, Option<u64>),
+}
+
+/// One MR that is held.
+pub(super) struct Mr<B: RegBackend + Clone, M: Backing> {
+    /// The most entries that it can have.
+    entries: u64,
+    /// How long it took to be registered.
+    took: Duration,
+    registration: Registration<B, Arc<M>>,
 }
 
 /// MRs that could not be deregistered.
@@ -77,6 +92,9 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
             largest: largest.max(1),
             held: Vec::new(),
             entries: 0,
+            took: Duration::ZERO,
+            pace: Pace::new(options.clock, options.deadline),
+            stopped: None,
             most: (0, 0),
             low: 0,
             high: None,
@@ -146,7 +164,10 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
             }
             let now = size.min(allowed);
             match self.attempt(now)? {
-                Said::Yes => size = size.saturating_mul(2).min(self.largest),
+                Said::Yes => {
+                    size = size.saturating_mul(2).min(self.largest);
+                    self.measure_release();
+                }
                 said => return Ok((now, said)),
             }
         }
@@ -170,7 +191,7 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
     /// Nothing more fits, as it seems. The last MR is taken back; then it must fit, with one entry more it must not, and
     /// without it must fit again. `None`: that was not so.
     fn confirm(&mut self) -> Result<Option<End>, End> {
-        let Some((size, _)) = self.held.last() else {
+        let Some(Mr { entries: size, .. }) = self.held.last() else {
             return Ok(None);
         };
         let size = *size;
@@ -262,35 +283,51 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
         self.single
     }
 
-    /// How many MRs of one page can be held, up to `most`: at least, and at most where that was confirmed. On an empty
-    /// table.
-    pub(super) fn count(&mut self, most: u64) -> (u64, Option<u64>) {
+    /// How many MRs of one page can be held, up to `most`: at least, and at most where that was confirmed; and what ended it.
+    /// On an empty table.
+    pub(super) fn count(&mut self, most: u64) -> (Range, End) {
         self.release();
-        let mut refused = false;
-        while self.count_held() < most {
-            match self.attempt(1) {
-                Ok(Said::Yes) => {}
-                Ok(_) | Err(End::MrCount(_)) => {
-                    refused = true;
-                    break;
-                }
-                Err(_) => break,
+        let end = loop {
+            if self.count_held() >= most {
+                break End::Counted;
             }
-        }
+            match self.attempt(1) {
+                Ok(Said::Yes) => self.measure_release(),
+                Ok(_) => break End::MrCount(self.count_held()),
+                Err(end) => break end,
+            }
+        };
         let held = self.count_held();
+        if !matches!(end, End::MrCount(_)) {
+            return ((held, None), end);
+        }
         // Where as many entries fill the table, it is the table that refuses.
-        let table = self.entries >= self.most.0 && self.high.is_some();
-        if !refused || table || self.pop() == 0 {
-            return (held, None);
+        if self.entries >= self.most.0 && self.high.is_some() {
+            return ((held, None), End::Full);
+        }
+        if self.pop() == 0 {
+            return ((held, None), end);
         }
         let again = self.fits(1) == Ok(true);
         let no_more = matches!(self.attempt(1), Ok(Said::Full) | Err(End::MrCount(_)));
+        let end = match self.stopped {
+            _ if again && no_more => end,
+            Some(stop) => End::Stopped(stop),
+            None => End::Unsteady,
+        };
         let others = (self.options.others)().mrs;
         let high = others.1.filter(|_| again && no_more);
-        (
-            held.saturating_add(others.0),
-            high.and_then(|others| held.checked_add(others)),
-        )
+        let at_most = high.and_then(|others| held.checked_add(others));
+        ((held.saturating_add(others.0), at_most), end)
+    }
+
+    /// Where it is time to: releases a few of the MRs that are held, the last first, to learn how long that takes.
+    fn measure_release(&mut self) {
+        let Some(share) = self.pace.due(self.took) else {
+            return;
+        };
+        let rest = self.took.saturating_sub(share);
+        while self.pop() > 0 && self.took > rest {}
     }
 
     fn count_held(&self) -> u64 {
@@ -307,8 +344,9 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
         loop {
             let errno =
                 match self.register(self.small, size * PageSize::K4.bytes(), PageSize::K4, size)? {
-                    Ok(registration) => {
-                        self.held.push((size, registration));
+                    Ok(mr) => {
+                        self.took = self.took.saturating_add(mr.took);
+                        self.held.push(mr);
                         self.entries += size;
                         self.single.0 = self.single.0.max(size);
                         self.most.0 = self.most.0.max(self.entries);
@@ -355,13 +393,20 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
         len: u64,
         page: PageSize,
         most: u64,
-    ) -> Result<Result<Registration<B, Arc<N>>, Errno>, End> {
+    ) -> Result<Result<Mr<B, N>, Errno>, End> {
         if most > self.allowed() {
             return Err(End::UpTo);
         }
-        if let Some(stop) = (self.options.stop)() {
+        let stop = if (self.options.cancelled)() {
+            Some(Stop::Cancelled)
+        } else {
+            (!self.pace.has_time(most, self.took)).then_some(Stop::Deadline)
+        };
+        if let Some(stop) = stop {
+            self.stopped = Some(stop);
             return Err(End::Stopped(stop));
         }
+        let start = self.pace.now();
         let whole = Segment::whole(len, page);
         self.tried += 1;
         // Written by nobody: the device gets no right that it needs not to count entries. Local write is what makes
@@ -374,7 +419,15 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
             &RegisterOptions::new(),
         );
         match made {
-            Ok(registration) => Ok(Ok(registration)),
+            Ok(registration) => {
+                let took = self.pace.now().saturating_sub(start);
+                self.pace.registered(most, took);
+                Ok(Ok(Mr {
+                    entries: most,
+                    took,
+                    registration,
+                }))
+            }
             Err(error) => match error.failure().errno() {
                 Some(errno) => Ok(Err(errno)),
                 // The request itself: the memory is not such that this backend takes it.
@@ -385,19 +438,25 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
 
     /// Takes the last MR back and says how many entries that freed.
     pub(super) fn pop(&mut self) -> u64 {
-        let Some((size, registration)) = self.held.pop() else {
+        let Some(mr) = self.held.pop() else {
             return 0;
         };
+        let size = mr.entries;
         self.entries -= size;
-        self.close(size, registration);
+        self.took = self.took.saturating_sub(mr.took);
+        self.close(mr);
         size
     }
 
-    /// Takes one MR of at most `most` entries back.
-    pub(super) fn close<N: Backing>(&mut self, most: u64, registration: Registration<B, Arc<N>>) {
-        if let Err(error) = registration.close() {
+    /// Takes one MR back.
+    pub(super) fn close<N: Backing>(&mut self, mr: Mr<B, N>) {
+        let start = self.pace.now();
+        let closed = mr.registration.close();
+        let took = self.pace.now().saturating_sub(start);
+        self.pace.released(mr.took, took);
+        if let Err(error) = closed {
             self.left.mrs += 1;
-            self.left.entries = self.left.entries.saturating_add(most);
+            self.left.entries = self.left.entries.saturating_add(mr.entries);
             let errno = error.left().first().and_then(|left| match &left.cause {
                 LeftCause::Verb(error) => Some(error.errno),
                 _ => None,
@@ -424,7 +483,7 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
     pub(super) fn found(
         mut self,
         end: End,
-        (per_mr, max_mr): (Range, Option<Range>),
+        (per_mr, counted): (Range, Option<(Range, End)>),
         longest: Option<Longest>,
         large_pages: Option<LargePages>,
     ) -> Found {
@@ -436,7 +495,9 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
             held: self.most.0,
             mrs: self.most.1,
             per_mr: (per_mr.0, per_mr.1.filter(|_| self.disturbances == 0)),
-            max_mr,
+            max_mr: counted.map(|(mrs, _)| mrs),
+            max_mr_end: counted.map(|(_, end)| end),
+            stopped: self.stopped,
             tried: self.tried,
             disturbances: self.disturbances,
             longest,

@@ -23,6 +23,35 @@ fn c02a_small_gpu_pages_fill_the_table() {
     assert_eq!(numbers.effective, Some((PageSize::K4, 1_192_816)));
 }
 
+/// A bound is saved of a refusal only where this holds.
+#[test]
+fn a_cause_is_decided_for_where_the_evidence_suffices_for_it_and_for_no_other() {
+    let mr = Evidence {
+        length: Some(64 * GIB),
+        effective_page: Some(PageSize::K4),
+        backing: Some(BackingPages::Of(PageSize::M2)),
+        entries_budget: exact(1 << 20),
+        entries_used: Some((0, Some(0))),
+        ..erdma(Errno::EIO)
+    };
+    // Smaller pages are behind the full table, and no other reason.
+    check(&mr, Cause::SmallPages, Likely);
+    let diagnosis = check(&mr, Cause::TableFull, Likely);
+    assert!(diagnosis.decides_for(Cause::TableFull));
+    assert!(!diagnosis.decides_for(Cause::SmallPages));
+    assert!(!diagnosis.decides_for(Cause::DeviceRefusal));
+    // The log knows of another one.
+    let silent = Evidence {
+        said_command_timeout: Some(true),
+        ..mr.clone()
+    };
+    let diagnosis = check(&silent, Cause::CommandTimeout, Likely);
+    assert!(!diagnosis.decides_for(Cause::TableFull));
+    // Nothing is known.
+    let diagnosis = diagnose(&erdma(Errno::EIO));
+    assert!(!diagnosis.decides_for(Cause::TableFull));
+}
+
 #[test]
 fn the_table_against_its_budget() {
     let mr = |budget: Option<Limit>, used| Evidence {

@@ -1,3 +1,12 @@
+use std::cell::RefCell;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use hugemr_core::limits::{Range, Seen};
+
+use super::file::{LARGEST, PATIENCE, beside, lock};
 use super::*;
 use proptest::prelude::*;
 
@@ -16,8 +25,10 @@ fn seen(low: u64, high: Option<u64>) -> Seen {
     }
 }
 
+fn silent(_: &Waiting) {}
+
 fn learn(path: &Path, name: &str, new: Seen) -> Result<(), LimitsError> {
-    update(path, |limits| {
+    update(path, &silent, |limits| {
         let entry = limits.entry(&identity(name), Confidence::Seen, 7);
         entry.learn(&new, Confidence::Seen, 7).unwrap();
     })
@@ -52,7 +63,7 @@ fn other_software_gets_a_record_of_its_own() {
     let limits = read(&path).unwrap();
     let stale = limits.of(&newer).unwrap();
     assert_eq!(stale.identity.changes(&newer)[0].what, "kernel");
-    update(&path, |limits| {
+    update(&path, &silent, |limits| {
         limits.entry(&newer, Confidence::Seen, 8).seen.entries = (100, None);
     })
     .unwrap();
@@ -233,7 +244,7 @@ fn what_is_no_regular_file_is_refused_and_left_alone() {
     for path in [&pipe, &socket, &inside, &link] {
         for refused in [
             read(path).map(|_| ()),
-            check(path),
+            check(path, &silent),
             learn(path, "erdma_0", seen(5, None)),
         ] {
             assert!(
@@ -280,16 +291,84 @@ fn a_link_stays_a_link_and_its_target_keeps_its_rights() {
 fn a_check_changes_nothing_and_tells_what_writing_would() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a/limits.toml");
-    check(&path).unwrap();
+    check(&path, &silent).unwrap();
     assert!(!path.exists() && !beside(&path, "new").exists());
     learn(&path, "erdma_0", seen(5, None)).unwrap();
     let before = fs::read(&path).unwrap();
-    check(&path).unwrap();
+    check(&path, &silent).unwrap();
     assert_eq!(fs::read(&path).unwrap(), before);
     fs::write(&path, "version = 7\n").unwrap();
     assert!(matches!(
-        check(&path),
+        check(&path, &silent),
         Err(LimitsError::NotUnderstood { .. })
     ));
-    assert!(check(Path::new("/proc/no/limits.toml")).is_err());
+    assert!(check(Path::new("/proc/no/limits.toml"), &silent).is_err());
+}
+
+#[test]
+fn what_was_kept_under_former_names_is_there_under_the_one_of_now() {
+    let rows = [
+        ("sim:./a.toml", None, (5, Some(9))),
+        ("sim:other", Some("6.1"), (1, None)),
+        ("sim:mine", Some("6.1"), (7, None)),
+        ("sim:./a.toml", Some("6.8"), (100, None)),
+    ];
+    let mut limits = Limits::default();
+    for (n, (device, kernel, entries)) in (1u32..).zip(rows) {
+        let now = Identity {
+            device: device.to_owned(),
+            kernel: kernel.map(str::to_owned),
+            ..Identity::default()
+        };
+        let mut record = Record::new(now, Confidence::Seen, n.into());
+        record.seen.entries = entries;
+        let rack = (format!("rack{n}"), toml::Value::Integer(n.into()));
+        limits.records.push(record);
+        limits.rests.push(toml::Table::from_iter([rack]));
+    }
+    limits.rename(&["sim:./a.toml".to_owned()], "sim:mine");
+    let of = |kernel: &str| {
+        let now = Identity {
+            kernel: Some(kernel.to_owned()),
+            ..identity("sim:mine")
+        };
+        let record = limits.of(&now).unwrap();
+        (record.identity.kernel.clone(), record.seen.entries)
+    };
+    assert_eq!(of("6.1"), (Some("6.1".to_owned()), (7, Some(9))));
+    assert_eq!(of("6.8"), (Some("6.8".to_owned()), (100, None)));
+    assert_eq!(limits.records.len(), 3);
+    let text = limits.text();
+    assert!(!text.contains("a.toml"), "{text}");
+    for rack in 1..=4 {
+        assert!(text.contains(&format!("rack{rack} = {rack}")), "{text}");
+    }
+    let before = limits.clone();
+    limits.rename(&["sim:./a.toml".to_owned()], "sim:mine");
+    assert_eq!(limits, before);
+}
+
+#[test]
+fn a_lock_of_another_process_is_told_while_it_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.toml");
+    let other = RefCell::new(Some(lock(&path, PATIENCE, &silent).unwrap()));
+    let told = RefCell::new(Vec::new());
+    let patience = (Duration::ZERO, Duration::from_secs(3600));
+    // Who is told lets the other one go.
+    let waits = |waiting: &Waiting| {
+        told.borrow_mut().push(waiting.clone());
+        other.borrow_mut().take();
+    };
+    let mine = lock(&path, patience, &waits).unwrap();
+    let told = told.into_inner();
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].path, beside(&path, "lock"));
+    assert!(told[0].left > Duration::from_secs(3000));
+    let error = lock(&path, (Duration::ZERO, Duration::ZERO), &silent).unwrap_err();
+    assert!(
+        error.to_string().contains("locked by another process"),
+        "{error}"
+    );
+    drop(mine);
 }

@@ -47,11 +47,12 @@ fn report(facts: &Facts, wish: Option<u64>, bundle: Bundle) -> Report {
         host.platform.driver = Driver::Vendor(Some(BundleVersion(1, 5, 7)));
     }
     let request = wish.map(PlanRequest::total);
+    let device = device();
     examine(&Case {
         facts,
         verbs: &Verbs::NotAsked,
         host: &host,
-        device: &device(),
+        device: &device,
         wish: request.as_ref(),
         commands: &Commands::about("erdma_0"),
     })

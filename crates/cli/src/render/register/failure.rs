@@ -1,7 +1,7 @@
 //! A registration that did not come about.
 
 use hugemr::{BuildError, Cause};
-use hugemr_core::diagnose::{BackingPages, Evidence, diagnose};
+use hugemr_core::diagnose::{BackingPages, Diagnosis, Evidence, diagnose};
 use hugemr_core::errno::Errno;
 use hugemr_core::plan::{Plan, Resource};
 use hugemr_core::registrar::{RegisterCause, RegisterFailure};
@@ -11,8 +11,13 @@ use crate::exit::Failure;
 use crate::render::{diagnosis, words};
 use crate::typed::quoted;
 
-/// A registration that failed and was rolled back, with its diagnosis. What was stated is for commands, as a shell takes it.
-pub(crate) fn failure(asked: &Asked, plan: &Plan, stated: String, error: &BuildError) -> Failure {
+/// A registration that failed and was rolled back, with its diagnosis.
+pub(crate) fn failure(
+    asked: &Asked,
+    plan: &Plan,
+    diagnosed: Option<&Diagnosis>,
+    error: &BuildError,
+) -> Failure {
     let mut out = match &*error.cause {
         Cause::Register(failure) => {
             Failure::system(format_args!("on {}: {failure}", asked.device.name))
@@ -28,12 +33,10 @@ pub(crate) fn failure(asked: &Asked, plan: &Plan, stated: String, error: &BuildE
             );
             out.more
                 .push(format!("planned: {}", words::mrs(&plan.segments)));
-            if let Some(mut evidence) = evidence(asked, plan, failure) {
-                evidence.stated = stated;
-                let diagnosis = diagnose(&evidence);
-                let said = diagnosis::short(&diagnosis);
+            if let Some(diagnosed) = diagnosed {
+                let said = diagnosis::short(diagnosed);
                 out.more.extend(said.lines().map(str::to_owned));
-                out.diagnosis = Some(Box::new(crate::json::diagnosis(&diagnosis)));
+                out.diagnosis = Some(Box::new(crate::json::diagnosis(diagnosed)));
             }
             out.failed = Some(Box::new(crate::json::failed(failure)));
         }
@@ -51,6 +54,17 @@ pub(crate) fn failure(asked: &Asked, plan: &Plan, stated: String, error: &BuildE
     out
 }
 
+/// Why a registration failed; `None` where no verb did. What was stated is for commands, as a shell takes it.
+pub(crate) fn diagnosed(
+    asked: &Asked,
+    plan: &Plan,
+    stated: String,
+    failure: &RegisterFailure,
+) -> Option<Diagnosis> {
+    let evidence = evidence(asked, plan, failure)?;
+    Some(diagnose(&Evidence { stated, ..evidence }))
+}
+
 /// What a failed `ibv_reg_mr` tells, with what the plan knows.
 fn evidence(asked: &Asked, plan: &Plan, failure: &RegisterFailure) -> Option<Evidence> {
     let RegisterCause::Verb(error) = failure.cause() else {
@@ -59,7 +73,9 @@ fn evidence(asked: &Asked, plan: &Plan, failure: &RegisterFailure) -> Option<Evi
     let mut evidence = Evidence::of_errno(error.errno, asked.device.family)
         .on_device(&asked.device)
         .on_host(&asked.host);
-    evidence.device = Some(quoted(asked.named.as_ref()));
+    evidence.device = Some(quoted(asked.which.named.as_ref()));
+    let (others, most) = asked.device.used.mrs;
+    evidence.mrs_live = (most == Some(others)).then(|| others.saturating_add(failure.stood()));
     evidence.length = failure.span().map(|span| span.len);
     let planned = failure.span().map(|span| span.page);
     evidence.backing = planned.map(BackingPages::Of);

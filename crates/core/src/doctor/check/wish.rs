@@ -87,9 +87,8 @@ pub(super) fn budget(e: &Examined<'_>, out: &mut Vec<Finding>) {
         if check.fit() != Fit::Undecided {
             continue;
         }
-        let name = &e.case.device.name;
         let need = Grouped(check.need.1);
-        let source = format!("{}: {}", name, limit.source);
+        let source = format!("{}: {}", e.case.device.name, limit.source);
         let finding = match check.resource {
             Resource::Entries if limit.certain() > 0 || limit.at_most().is_some() => {
                 Finding::unknown(

@@ -3,6 +3,12 @@
 //! A record narrows with everything that is seen: what fitted raises the lower end, what the device refused lowers the
 //! upper one. Software that has changed since makes a record stale: it is shown, and not used.
 
+mod date;
+mod identity;
+
+pub use date::date;
+pub use identity::{Change, Identity};
+
 use crate::device::Device;
 use crate::fact::{Kind, Limit, Source};
 
@@ -11,54 +17,6 @@ pub type Range = (u64, Option<u64>);
 
 /// Nothing is known.
 pub const UNKNOWN: Range = (0, None);
-
-/// A device and the software that drives it. `None`: not known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// Name of the device: `erdma_0`.
-    pub device: String,
-    /// Node GUID, which tells two devices of one name apart.
-    pub guid: Option<String>,
-    /// The running kernel, as `uname -r` prints it.
-    pub kernel: Option<String>,
-    /// Driver of the device.
-    pub driver: Option<String>,
-    /// Firmware of the device.
-    pub firmware: Option<String>,
-    /// Type of the instance (virtual machine).
-    pub instance: Option<String>,
-}
-
-/// Something that is not as it was.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// `kernel`, `driver`, `firmware`, `instance` or `guid`.
-    pub what: &'static str,
-    /// As recorded.
-    pub then: String,
-    /// As it is.
-    pub now: String,
-}
-
-impl Identity {
-    /// What differs between the record and now, of what both know. With another GUID it is another device of the same
-    /// name.
-    #[must_use]
-    pub fn changes(&self, now: &Self) -> Vec<Change> {
-        let pairs = [
-            ("guid", &self.guid, &now.guid),
-            ("instance", &self.instance, &now.instance),
-            ("kernel", &self.kernel, &now.kernel),
-            ("driver", &self.driver, &now.driver),
-            ("firmware", &self.firmware, &now.firmware),
-        ];
-        let differ = |(what, then, now): (&'static str, &Option<String>, &Option<String>)| {
-            let (then, now) = (then.clone()?, now.clone()?);
-            (then != now).then_some(Change { what, then, now })
-        };
-        pairs.into_iter().filter_map(differ).collect()
-    }
-}
 
 /// How a record came about, the surest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -194,6 +152,20 @@ impl Record {
         })
     }
 
+    /// One of two records of the same device and software: the later one is learned on top of the earlier one.
+    #[must_use]
+    pub fn joined(self, other: Self) -> Self {
+        let (mut record, later) = if self.seconds <= other.seconds {
+            (self, other)
+        } else {
+            (other, self)
+        };
+        record.identity.fill(&later.identity);
+        // What was told and contradicts what was measured is left out, as it would have been at the time.
+        let _left_out = record.learn(&later.seen, later.confidence, later.seconds);
+        record
+    }
+
     /// Puts what is known into the device: what was found narrows what the device says of itself, and replaces it where
     /// they contradict each other.
     pub fn apply(&self, device: &mut Device) {
@@ -247,24 +219,6 @@ fn both(a: Range, b: Range) -> Option<Range> {
     high.is_none_or(|high| low <= high).then_some((low, high))
 }
 
-/// `2026-11-29` (UTC).
-///
-/// Days to a date of the Gregorian calendar: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", in own words:
-/// years begin in March, so that the day that some years have more is the last one of its year.
-#[must_use]
-pub fn date(seconds: u64) -> String {
-    const ERA: u64 = 146_097;
-    let day = seconds / 86_400 + 719_468;
-    let (era, of_era) = (day / ERA, day % ERA);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let march = (5 * of_year + 2) / 153;
-    let of_month = of_year - (153 * march + 2) / 5 + 1;
-    let month = if march < 10 { march + 3 } else { march - 9 };
-    let year = era * 400 + year + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{of_month:02}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,24 +269,29 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_named_where_both_sides_are_known() {
-        let then = Identity {
-            kernel: Some("6.1".into()),
-            firmware: Some("1".into()),
-            ..Identity::default()
+    fn two_records_of_one_device_become_one_in_the_order_of_time() {
+        let at = |entries, confidence, seconds| {
+            let mut record = record(entries);
+            (record.confidence, record.seconds) = (confidence, seconds);
+            record
         };
-        let now = Identity {
-            kernel: Some("6.8".into()),
-            driver: Some("x".into()),
-            ..then.clone()
-        };
-        let changes = then.changes(&now);
-        assert_eq!(changes.len(), 1);
+        let told = at((100, None), Confidence::Told, 5);
+        let probed = at((200, Some(200)), Confidence::Probed, 7);
+        let joined = probed.clone().joined(told.clone());
+        assert_eq!(joined, told.joined(probed.clone()));
+        assert_eq!(joined, probed);
+        let wrong = at((300, None), Confidence::Told, 9);
         assert_eq!(
-            (changes[0].what, changes[0].now.as_str()),
-            ("kernel", "6.8")
+            wrong.joined(probed.clone()),
+            probed,
+            "told, and contradicted"
         );
-        assert!(then.changes(&then).is_empty());
+        let seen = at((300, None), Confidence::Seen, 9);
+        assert_eq!(
+            probed.joined(seen.clone()).seen,
+            seen.seen,
+            "measured later"
+        );
     }
 
     #[test]
@@ -371,21 +330,6 @@ mod tests {
             with(7, Some(7), (8, None)),
             (8, None, probed),
             "contradicted"
-        );
-    }
-
-    #[test]
-    fn dates() {
-        let all = [0, 951_782_400, 1_709_164_800, 1_796_000_000, 4_102_444_800].map(date);
-        assert_eq!(
-            all,
-            [
-                "1970-01-01",
-                "2000-02-29",
-                "2024-02-29",
-                "2026-11-30",
-                "2100-01-01"
-            ]
         );
     }
 
