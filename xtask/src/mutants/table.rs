@@ -350,12 +350,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "key_table::tests::lookup_and_split_agree_with_the_model",
     },
     Mutant {
+        name: "lookup-shift",
+        file: "crates/core/src/key_table/index.rs",
+        text: "above: !(chunk - 1),",
+        replacement: "above: !chunk,",
+        target: CORE,
+        test: "key_table::tests::lookup_and_split_agree_with_the_model",
+    },
+    Mutant {
         name: "lookup-shorter-first",
         file: "crates/core/src/key_table/index.rs",
         text: "origin: base.wrapping_add(lead),",
         replacement: "origin: base,",
         target: CORE,
         test: "key_table::tests::lookup_and_split_agree_with_the_model",
+    },
+    Mutant {
+        name: "table-width",
+        file: "crates/cli/src/render/table.rs",
+        text: "text.width()",
+        replacement: "text.chars().count()",
+        target: "-p hugemr-cli --bin hugemr",
+        test: "render::table::tests::what_is_counted_is_columns_of_a_terminal",
     },
     Mutant {
         name: "overlap-by-one",

@@ -18,6 +18,9 @@ use crate::stats::Spread;
 use crate::ucx::PageTable;
 
 const BASE: u64 = 0x7e00_0000_0000;
+const CHUNK: u64 = 64 * MIB;
+/// No power of two.
+const ODD_CHUNK: u64 = 66 * MIB;
 /// Bytes that are looked up.
 const LEN: u64 = 64;
 const COUNTS: [u64; 3] = [14, 448, 10_000];
@@ -48,8 +51,8 @@ impl Shape {
         let mut at = BASE;
         let mut next = || {
             let (gap, len) = match self {
-                Self::PowerOfTwo => (0, 64 * MIB),
-                Self::Equal => (0, 66 * MIB),
+                Self::PowerOfTwo => (0, CHUNK),
+                Self::Equal => (0, ODD_CHUNK),
                 Self::Irregular => (random.below(3) * 2 * MIB, (1 + random.below(64)) * 2 * MIB),
             };
             let start = at + gap;
@@ -91,6 +94,22 @@ impl Find for Ours<'_> {
     #[inline(always)]
     fn find(self, at: u64) -> u32 {
         self.0.lookup(at, LEN).map_or(NONE, |key| key.rkey.0)
+    }
+}
+
+/// What the loop costs with the least that a table of equal chunks can do: the number of the chunk, which here the compiler
+/// knows how to divide by, and one load. No address is checked.
+#[derive(Clone, Copy)]
+struct Bare<'a, const CHUNK: u64>(&'a [(u32, u32); PLACES]);
+
+/// More than MRs, and a power of two: cutting a number down to it takes no branch.
+const PLACES: usize = 1 << 14;
+
+impl<const CHUNK: u64> Find for Bare<'_, CHUNK> {
+    #[inline(always)]
+    fn find(self, at: u64) -> u32 {
+        let number = (at - BASE) / CHUNK % PLACES as u64;
+        self.0[usize::try_from(number).unwrap_or_default()].1
     }
 }
 
@@ -144,6 +163,7 @@ impl Find for Ucx<'_> {
 }
 
 const OURS: &str = "KeyTable";
+const BARE: &str = "bare loop without any check";
 const TREE: &str = "BTreeMap";
 const RANGE: &str = "rangemap";
 const SORTED: &str = "sorted Vec";
@@ -194,6 +214,10 @@ fn one(bench: &Bench, section: &mut Section, shape: Shape, n: u64, passes: u32) 
     let sorted: Vec<(u64, u64, u32)> = numbered()
         .map(|((start, len), key)| (start, start + len, key))
         .collect();
+    let mut bare = Box::new([(NONE, NONE); PLACES]);
+    for (place, (_, key)) in bare.iter_mut().zip(numbered()) {
+        *place = (key, key);
+    }
     let ucx = PageTable::new(&mrs);
     let queries = Queries {
         sum: independent(&addresses, &Ours(&keys)),
@@ -202,6 +226,11 @@ fn one(bench: &Bench, section: &mut Section, shape: Shape, n: u64, passes: u32) 
     };
     let mut ways = Vec::new();
     pair(&mut ways, OURS, queries, Ours(&keys));
+    match shape {
+        Shape::PowerOfTwo => pair(&mut ways, BARE, queries, Bare::<CHUNK>(&bare)),
+        Shape::Equal => pair(&mut ways, BARE, queries, Bare::<ODD_CHUNK>(&bare)),
+        Shape::Irregular => {}
+    }
     pair(&mut ways, TREE, queries, Tree(&tree));
     pair(&mut ways, RANGE, queries, Ranges(&range));
     pair(&mut ways, SORTED, queries, Sorted(&sorted));
@@ -326,6 +355,7 @@ impl Asked<'_> {
                 " ns",
                 Target::AtMost(2.0),
             );
+            self.ratio(section, BARE, Independent, Target::Told);
         }
         self.ratio(section, TREE, Independent, tree);
         self.ratio(section, RANGE, Independent, range);

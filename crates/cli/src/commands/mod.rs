@@ -25,8 +25,10 @@ use crate::render::words;
 
 /// Writes an answer.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", words::shown(text))?;
+    // One write: standard output writes up to the last line end that it is given, and the rest when another one comes.
+    let mut text = words::shown(text).into_owned();
+    text.push('\n');
+    std::io::stdout().lock().write_all(text.as_bytes())?;
     Ok(())
 }
 

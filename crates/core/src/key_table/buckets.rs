@@ -19,7 +19,19 @@ pub(super) struct Mr<L> {
     pub(super) keys: MrKeys<L>,
 }
 
+impl<L> Mr<L> {
+    /// Whether it holds `offset`, which is not behind it, and the `more` bytes behind that.
+    #[inline(always)]
+    fn holds(&self, offset: u64, more: u64) -> bool {
+        self.from <= offset && more <= self.to - offset
+    }
+}
+
 pub(super) struct Buckets<L> {
+    /// Address of the first byte of the first MR.
+    base: u64,
+    /// Offset of the last byte of the last one.
+    reach: u64,
     /// log2 of a bucket's length.
     shift: u32,
     /// For each bucket the number of an MR, or with [`NESTED`] that of a nest. The buckets of nests stand behind.
@@ -78,6 +90,8 @@ impl<L: Copy> Buckets<L> {
         }
         let (firsts, nests) = (build.firsts, build.nests);
         Self {
+            base,
+            reach,
             shift,
             firsts: firsts.into_boxed_slice(),
             nests: nests.into_boxed_slice(),
@@ -85,9 +99,40 @@ impl<L: Copy> Buckets<L> {
         }
     }
 
+    /// The MR that holds `addr` and the `more` bytes behind it, with its number.
+    // A call of its own, answered in two registers: what it needs would push what equal chunks need out of them.
+    #[inline(never)]
+    pub(super) fn holder(&self, addr: u64, more: u64) -> Option<(usize, &Mr<L>)> {
+        let offset = addr.wrapping_sub(self.base);
+        if offset > self.reach {
+            return None;
+        }
+        let (index, mr) = self.near(offset)?;
+        if offset > mr.to {
+            return self.holder_behind(index + 1, offset, more);
+        }
+        mr.holds(offset, more).then_some((index, mr))
+    }
+
+    /// The same from the MR `first` on.
+    #[inline(never)]
+    fn holder_behind(&self, first: usize, offset: u64, more: u64) -> Option<(usize, &Mr<L>)> {
+        let (index, mr) = self.scan(first, offset)?;
+        mr.holds(offset, more).then_some((index, mr))
+    }
+
     /// The first MR that ends at `offset` (which is at most `reach`) or behind it.
-    #[inline(always)]
     pub(super) fn at_or_after(&self, offset: u64) -> Option<(usize, &Mr<L>)> {
+        let (index, mr) = self.near(offset)?;
+        if offset <= mr.to {
+            return Some((index, mr));
+        }
+        self.scan(index + 1, offset)
+    }
+
+    /// That MR, or one before it.
+    #[inline(always)]
+    fn near(&self, offset: u64) -> Option<(usize, &Mr<L>)> {
         let bucket = usize::try_from(offset >> self.shift).ok()?;
         let mut first = *self.firsts.get(bucket)?;
         while first & NESTED != 0 {
@@ -97,15 +142,10 @@ impl<L: Copy> Buckets<L> {
         // The first step of the scan is taken without a branch (nobody can predict it), the others are rare.
         let first = first as usize;
         let index = first + usize::from(self.mrs.get(first)?.to < offset);
-        let mr = self.mrs.get(index)?;
-        if offset <= mr.to {
-            return Some((index, mr));
-        }
-        self.scan(index + 1, offset)
+        Some((index, self.mrs.get(index)?))
     }
 
-    /// The same from the MR `first` on: a few one by one, then by halves.
-    #[inline(never)]
+    /// The first MR from `first` on that ends at `offset` or behind it: a few one by one, then by halves.
     fn scan(&self, first: usize, offset: u64) -> Option<(usize, &Mr<L>)> {
         let behind = self.mrs.get(first..)?;
         let few = behind.iter().take(LONGEST_SCAN);

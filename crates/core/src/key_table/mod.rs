@@ -159,7 +159,7 @@ impl<L: Copy> KeyTable<L> {
         // For len 0 this is 2^64 - 1: no MR has so many bytes behind an address in it, so it ends in `explain` like every
         // other miss.
         let more = len.wrapping_sub(1);
-        match table.index.find(addr, more, table.base, table.reach) {
+        match table.index.find(addr, more) {
             Some(key) => Ok(key),
             None => table.find_at_edge(addr, len),
         }
