@@ -190,13 +190,23 @@ pub(crate) fn run(bench: &Bench) -> Result<Section> {
         return Ok(section);
     };
     section.about = format!(
-        "Whole processes, {RUNS} runs of each in a round, in turn. `ibv_devinfo` finds {}.",
+        "Whole processes, {RUNS} runs of each in a round, in turn. Each program is a fresh copy, made in the same way, as an \
+         installer makes it: how a file lies in the page cache (in large folios or in single pages) counts for more than what \
+         is in it. `ibv_devinfo` finds {}.",
         if Path::new("/sys/class/infiniband").is_dir() {
             "the devices of this machine"
         } else {
             "no device"
         }
     );
+    let installed = tempfile::tempdir().context("a folder for the programs")?;
+    let install = |program: &Path| {
+        let name = program.file_name().context("a program has a name")?;
+        let copy = installed.path().join(name);
+        std::fs::copy(program, &copy).with_context(|| format!("copying {}", program.display()))?;
+        Ok::<_, anyhow::Error>(copy)
+    };
+    let hugemr = &install(hugemr)?;
     let plan = |size: &str| format!("hugemr plan {size}");
     let sizes = ["1GiB", "1TiB", "1PiB"];
     let mut programs = Vec::new();
@@ -214,7 +224,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Section> {
     ] {
         let file = name.split(' ').next().unwrap_or(name);
         match find(file) {
-            Some(path) => programs.push((name.to_owned(), Program::new(&path, args)?)),
+            Some(path) => programs.push((name.to_owned(), Program::new(&install(&path)?, args)?)),
             None => section.missing(format!("{name} is not installed (Debian: {package})")),
         }
     }
