@@ -846,10 +846,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "together::a_flag_without_effect_is_refused",
     },
     Mutant {
-        name: "count-one-is-many",
+        name: "count-entrys",
         file: "crates/core/src/size.rs",
-        text: "        if n == 1 {\n            return f.write_str(noun);",
-        replacement: "        if n == 0 {\n            return f.write_str(noun);",
+        text: "Some(stem) => write!(f, \"{stem}ies\"),",
+        replacement: "Some(stem) => write!(f, \"{stem}ys\"),",
         target: CORE,
         test: "size::tests::counts_have_their_noun",
     },
