@@ -1,9 +1,10 @@
 //! What registrations that were tried say about a budget that is published nowhere: a lower and an upper bound.
 
+use std::fmt;
 use std::num::NonZeroU64;
 
 use crate::layout;
-use crate::size::{Count, PageSize};
+use crate::size::{Count, Grouped, PageSize, plural};
 
 /// MRs of one length that were on the device together, each from a page border on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,18 @@ pub struct Learned {
     pub low: u64,
     /// So many did not; `None` where nothing failed.
     pub high_excl: Option<u64>,
+}
+
+/// `589,824 entries fit, 2,097,152 do not`.
+impl fmt::Display for Learned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fit = plural(self.low, "fits", "fit");
+        write!(f, "{} {fit}", Count(self.low, "entry"))?;
+        match self.high_excl {
+            Some(high) => write!(f, ", {} {} not", Grouped(high), plural(high, "does", "do")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Why nothing can be learned.

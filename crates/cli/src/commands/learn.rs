@@ -4,7 +4,6 @@ use std::num::NonZeroU64;
 
 use hugemr_core::learn::{LearnError, Tried, budget};
 use hugemr_core::limits::{Confidence, Learned, Seen};
-use hugemr_core::size::{Count, Grouped, plural};
 use serde_json::json;
 
 use super::{remark, say};
@@ -80,20 +79,7 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
             "saved": json::saved(saved.as_ref()),
         }))?;
     } else {
-        say(&match learned.high_excl {
-            Some(high) => format!(
-                "{} {}, {} {} not",
-                Count(learned.low, "entry"),
-                plural(learned.low, "fits", "fit"),
-                Grouped(high),
-                plural(high, "does", "do")
-            ),
-            None => format!(
-                "{} {}",
-                Count(learned.low, "entry"),
-                plural(learned.low, "fits", "fit")
-            ),
-        })?;
+        say(&learned.to_string())?;
     }
     match saved {
         Some(Err(why)) => {

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use hugemr_core::learn::{Tried, budget};
-use hugemr_core::size::{Count, Grouped, PageSize, plural};
+use hugemr_core::size::PageSize;
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, facts, read};
@@ -55,20 +55,7 @@ pub(super) fn answer(input: &Input) -> Result<Answer, String> {
         tried(&input.fail_bytes, input.fail_count),
     )
     .map_err(|error| error.to_string())?;
-    let message = match learned.high_excl {
-        Some(high) => format!(
-            "{} {}, {} {} not",
-            Count(learned.low, "entry"),
-            plural(learned.low, "fits", "fit"),
-            Grouped(high),
-            plural(high, "does", "do")
-        ),
-        None => format!(
-            "{} {}",
-            Count(learned.low, "entry"),
-            plural(learned.low, "fits", "fit")
-        ),
-    };
+    let message = learned.to_string();
     let fields = Fields {
         message: message.clone(),
         budget_low: learned.low,
