@@ -18,7 +18,7 @@ use hugemr_core::backend::Access;
 use hugemr_core::errno::Errno;
 use hugemr_core::host::Driver;
 use hugemr_core::plan::{Leave, OtherUse, Pages};
-use hugemr_core::size::{Bytes, PageSize, SizeError};
+use hugemr_core::size::{Bytes, PageSize, SizeError, ungrouped};
 use hugemr_core::version::{BundleVersion, KernelVersion};
 
 pub(crate) use command::Command;
@@ -386,7 +386,8 @@ pub(crate) enum Memlock {
 pub(crate) struct MaybeKernel(pub(crate) Option<KernelVersion>);
 
 pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
-    let digits: String = text.chars().filter(|c| !matches!(c, ',' | '_')).collect();
+    let digits = ungrouped(text)
+        .ok_or_else(|| format!("{text:?}: commas stand before groups of three digits"))?;
     if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_digit()) {
         return Err(format!("{text:?} is no whole number from 0 on"));
     }
@@ -601,6 +602,8 @@ mod tests {
             Ok(Budget::Between(400_000, 500_000))
         );
         assert!(parse_budget("5-4").is_err());
+        assert!(parse_budget("1,5-2").is_err());
+        assert!(parse_count("1,0000").is_err());
         assert_eq!(parse_leave("10%"), Ok(Leave::PerCent(10)));
         assert!(parse_leave("101%").is_err());
         assert!(parse_other("80GiB").is_err());

@@ -40,6 +40,9 @@ pub enum SizeError {
     /// The part before the unit is not a plain decimal number.
     #[error("{0:?} does not start with a number of digits (write for example 64GiB or 1.5TiB)")]
     NoNumber(String),
+    /// A comma that does not stand before groups of three digits: it may be a decimal point elsewhere.
+    #[error("{0:?}: commas stand before groups of three digits (write 1.5TiB, or 1,500GiB)")]
+    Groups(String),
     /// The part behind the number is no unit that is known.
     #[error("{unit:?} in {text:?} is no unit (use KiB, MiB, GiB, TiB, PiB, or K, M, G, T, P)")]
     UnknownUnit {
@@ -110,7 +113,11 @@ fn scaled(number: &str, scale: u64, text: &str) -> Result<u64, SizeError> {
         return Err(bad());
     }
     let mut units: u128 = 0;
-    for c in whole.chars().filter(|c| !matches!(c, '_' | ',')) {
+    if !whole.starts_with(|c: char| c.is_ascii_digit()) || whole.ends_with(['_', ',']) {
+        return Err(bad());
+    }
+    let digits = ungrouped(whole).ok_or_else(|| SizeError::Groups(text.to_owned()))?;
+    for c in digits.chars() {
         let digit = c.to_digit(10).ok_or_else(bad)?;
         units = units
             .checked_mul(10)
@@ -119,9 +126,6 @@ fn scaled(number: &str, scale: u64, text: &str) -> Result<u64, SizeError> {
         if units > u128::from(u64::MAX) {
             return Err(overflow());
         }
-    }
-    if !whole.starts_with(|c: char| c.is_ascii_digit()) || whole.ends_with(['_', ',']) {
-        return Err(bad());
     }
     let mut total = units * u128::from(scale);
     // Each digit of the fraction is worth scale / 10^n; keep numerator and denominator apart.
@@ -141,6 +145,18 @@ fn scaled(number: &str, scale: u64, text: &str) -> Result<u64, SizeError> {
     }
     total += part / denominator;
     u64::try_from(total).map_err(|_| overflow())
+}
+
+/// A number without its separators: `1,048,576`, `1_000`. `None` where a comma stands elsewhere than before groups of three
+/// digits.
+#[must_use]
+pub fn ungrouped(number: &str) -> Option<String> {
+    let plain: String = number.chars().filter(|c| *c != '_').collect();
+    let mut groups = plain.split(',');
+    let first = groups.next()?;
+    let grouped = plain.contains(',');
+    let sound = !grouped || (1..=3).contains(&first.len()) && groups.all(|group| group.len() == 3);
+    sound.then(|| plain.replace(',', ""))
 }
 
 /// The scale of a unit, and whether it is a decimal one.
@@ -428,6 +444,13 @@ mod tests {
             "0.0000000000000000000000000000000000000000000001G",
             "1,G",
             "_1",
+            "1,5TiB",
+            "1,50GiB",
+            "12,34,5GiB",
+            "0,9GiB",
+            "1234,567",
+            "1,2345",
+            "1,,234",
             "64Xi",
             "６４G",
             "é",
