@@ -144,7 +144,8 @@ impl Record {
             // One end from each: as sure as the less sure of the two.
             self.confidence.max(confidence)
         };
-        (self.seen, self.seconds) = (seen, seconds);
+        // A clock that was set back does not make the record older than others of the device, which would then hide it.
+        (self.seen, self.seconds) = (seen, seconds.max(self.seconds));
         Ok(if entries.is_some() {
             Learned::Narrowed
         } else {

@@ -372,3 +372,26 @@ fn a_lock_of_another_process_is_told_while_it_is_waited_for() {
     );
     drop(mine);
 }
+
+/// The file is edited by hand, and clocks are set back.
+#[test]
+fn what_was_learned_is_found_beside_a_later_block_of_the_same_device() {
+    let block = "[[device]]\nname = \"erdma_0\"\nchanged = 1796000000\nconfidence = \"probed\"\n";
+    let text = format!("version = 1\n{block}{block}# end\n");
+    let mut limits = Limits::parse(&text).unwrap();
+    let now = Identity {
+        device: "erdma_0".to_owned(),
+        ..Identity::default()
+    };
+    let seen = Seen {
+        entries: (5, None),
+        ..Seen::default()
+    };
+    let record = limits.entry(&now, Confidence::Seen, 1);
+    record.learn(&seen, Confidence::Seen, 1).unwrap();
+    let again = Limits::parse(&limits.text()).unwrap();
+    assert_eq!(
+        again.of(&now).map(|record| record.seen.entries),
+        Some((5, None))
+    );
+}
