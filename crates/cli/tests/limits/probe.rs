@@ -119,7 +119,8 @@ fn a_bound_a_deadline_and_others_give_an_interval_or_a_no() {
         .exits(0)
         .json();
     assert_eq!((&ran["end"], &ran["left"]), (&"deadline".into(), &0.into()));
-    assert!(ran["seconds"].as_f64().unwrap() < 1.4, "{ran}");
+    // 25 come and go in a second; 50 would come, and not go.
+    assert!(ran["registrations"].as_u64().unwrap() <= 35, "{ran}");
     assert_eq!(ran["stopped"], "deadline");
     let held = device(&folder, "efa", "[used]\nentries = 5000\nmrs = 3\n");
     run(&format!("probe --device {held}"))
