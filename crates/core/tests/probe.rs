@@ -42,6 +42,12 @@ struct Table {
     stuck: Option<Errno>,
     /// What a registration takes, for each call and for each entry, and what percentage of that a deregistration takes.
     takes: (Duration, Duration, u32),
+    /// A deregistration takes its time for each so many MRs that are held; 0: whatever is held.
+    crowd: u64,
+    /// The first of so many deregistrations fail.
+    busy: Mutex<u64>,
+    /// The longest MR, bytes.
+    longest: u64,
     /// The time.
     now: Mutex<Duration>,
     /// Entries held, by which call, and how many calls there were.
@@ -64,6 +70,9 @@ impl Table {
             most: Mutex::default(),
             stuck: None,
             takes: (Duration::ZERO, Duration::ZERO, 0),
+            crowd: 0,
+            busy: Mutex::default(),
+            longest: u64::MAX,
             now: Mutex::default(),
             state: Mutex::default(),
         }
@@ -129,6 +138,9 @@ impl RegBackend for Table {
         };
         let need = page.pages_for(request.len.get());
         self.spend(self.time(need));
+        if request.len.get() > self.longest {
+            return fail(dialect.too_long);
+        }
         if need > self.per_mr {
             return fail(dialect.over_per_mr);
         }
@@ -158,10 +170,20 @@ impl RegBackend for Table {
                 errno,
             });
         }
+        let mut busy = self.busy.lock().unwrap();
+        if *busy > 0 {
+            *busy -= 1;
+            return Err(VerbError {
+                verb: Verb::DeregMr,
+                errno: Errno::EBUSY,
+            });
+        }
         let mut state = self.state.lock().unwrap();
+        let crowd = (state.1.len() as u64).checked_div(self.crowd).unwrap_or(1);
         let entries = state.1.remove(&mr.0).expect("a handle of ours");
         state.0 -= entries;
-        self.spend(self.time(entries) * self.takes.2 / 100);
+        let crowd = u32::try_from(crowd).unwrap();
+        self.spend(self.time(entries) * self.takes.2 * crowd / 100);
         Ok(())
     }
 
@@ -268,6 +290,47 @@ fn a_stop_a_bound_and_the_end_of_mrs_give_a_lower_end_only() {
     };
     let (_, found) = ask(few, 1 << 16, None);
     assert_eq!((found.end, found.entries.1), (End::MrCount(20), None));
+    assert_eq!(found.entries.0, 20 << 16, "all of them as long as can be");
+}
+
+/// Where there are few MRs, none is spent on a short one in the end.
+#[test]
+fn few_mrs_are_filled_anew_with_longer_ones() {
+    let budget = 33_554_431;
+    for mrs in [3, 4, 12, 17, 18, 19, 40] {
+        let few = Table {
+            mrs,
+            ..Table::new(Family::Erdma, budget)
+        };
+        let (_, found) = ask(few, 1 << 24, None);
+        assert_eq!(
+            (found.end, found.exact()),
+            (End::Full, Some(budget)),
+            "{mrs}"
+        );
+        assert!(
+            found.tried <= 2 * bound(budget, 1 << 24) + 50,
+            "{mrs}: {}",
+            found.tried
+        );
+    }
+    let one = Table {
+        mrs: 1,
+        ..Table::new(Family::Erdma, budget)
+    };
+    let (_, found) = ask(one, 1 << 24, None);
+    assert_eq!(
+        (found.end, found.entries),
+        (End::MrCount(1), (1 << 24, None))
+    );
+    // A refusal in passing that only looks like the end of MRs.
+    let faults = vec![(5, 5, Errno::ENOSPC)];
+    let passing = Table {
+        faults,
+        ..Table::new(Family::Erdma, budget)
+    };
+    let (_, found) = ask(passing, 1 << 24, None);
+    assert_eq!(found.exact(), Some(budget));
 }
 
 #[test]
@@ -340,6 +403,105 @@ fn everything_is_released_by_the_deadline() {
             assert!(ended > deadline * 9 / 10, "{percent} %: {ended:?}");
         }
     }
+}
+
+/// Releases that get slower with the number of MRs that are held: the later ones tell more of what is to come.
+#[test]
+fn a_release_that_gets_slower_ends_by_the_deadline_too() {
+    let deadline = Duration::from_secs(60);
+    for (crowd, percent) in [(1, 1), (10, 10), (100, 10), (100, 100), (1000, 100)] {
+        for pages in [1, 64, 1 << 16] {
+            let table = Table {
+                takes: (Duration::from_millis(1), Duration::from_micros(1), percent),
+                crowd,
+                ..Table::new(Family::Erdma, u64::MAX / 4)
+            };
+            let (_, ended) = until(table, pages, deadline, None);
+            assert!(
+                ended <= deadline * 11 / 10,
+                "{crowd} {percent} {pages}: {ended:?}"
+            );
+            assert!(ended > deadline / 3, "{crowd} {percent} {pages}: {ended:?}");
+        }
+    }
+}
+
+/// MRs of one page tell how long a call takes, and nothing of what entries take.
+#[test]
+fn a_short_mr_does_not_make_a_long_one_too_slow_to_be_tried() {
+    for pages in [1, 2] {
+        let mut table = Table {
+            takes: (Duration::from_micros(50), Duration::ZERO, 100),
+            mrs: 4000,
+            ..Table::new(Family::Erdma, 33_554_431)
+        };
+        let stated = Source::new(Kind::Documented, "test");
+        table.device.max_mr_size = Limit::exact(64 * GIB, stated);
+        let table = Arc::new(table);
+        let clock = || table.now();
+        let options = Options {
+            deadline: Some(Duration::from_secs(60)),
+            clock: &clock,
+            ..Options::default()
+        };
+        let memory = large(65 * GIB);
+        let found = probe(&table, &small(pages), Some(&memory), &options);
+        assert_eq!(found.longest.map(|longest| longest.len), Some(64 * GIB));
+        assert_eq!(found.stopped, None);
+    }
+}
+
+/// What could not be freed is on the table: nothing is said of large pages then.
+#[test]
+fn large_pages_need_room_that_is_proved() {
+    for busy in [1, 3, 7] {
+        let table = Arc::new(Table {
+            busy: Mutex::new(busy),
+            ..Table::new(Family::Erdma, 40_000)
+        });
+        let found = probe(&table, &small(4096), Some(&large(GIB)), &Options::default());
+        assert_eq!((found.large_pages, found.left), (None, busy));
+    }
+    // A refusal in passing, at whichever call: never a wrong word.
+    for call in 1..60 {
+        for errno in [Errno::EIO, Errno::EINVAL, Errno::ENOMEM] {
+            let table = Arc::new(Table {
+                faults: vec![(call, call, errno)],
+                ..Table::new(Family::Erdma, 40_000)
+            });
+            let found = probe(&table, &small(4096), Some(&large(GIB)), &Options::default());
+            let used = found.large_pages.map(|large| large.used);
+            assert_ne!(used, Some(false), "{call}: {errno}");
+        }
+    }
+}
+
+#[test]
+fn a_stated_length_that_is_refused_gives_way_to_what_works() {
+    let stated = |longest, pages| {
+        let mut table = Table {
+            longest,
+            ..Table::new(Family::Erdma, 33_554_431)
+        };
+        let source = Source::new(Kind::Documented, "test");
+        table.device.max_mr_size = Limit::exact(64 * GIB, source);
+        let memory = large(65 * GIB);
+        let found = probe(
+            &Arc::new(table),
+            &small(pages),
+            Some(&memory),
+            &Options::default(),
+        );
+        found.longest.expect("there was memory")
+    };
+    let page = PageSize::M2.bytes();
+    let longest = stated(32 * GIB, 1 << 24);
+    assert_eq!(longest.refused, Some(Errno::EINVAL));
+    assert_eq!(longest.within, Some((32 * GIB, 32 * GIB + 4096)));
+    // Short MRs fill the table: then those on large pages tell.
+    let longest = stated(32 * GIB, 1 << 18);
+    assert_eq!(longest.within, Some((32 * GIB, 32 * GIB + page)));
+    assert_eq!(stated(64 * GIB, 1 << 24).within, None);
 }
 
 /// A device that is quick pays nothing for a deadline that is far away.

@@ -752,10 +752,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "probe-release-costs-nothing",
         file: "crates/core/src/probe/pace.rs",
-        text: "let releasing = self.ratio() * (held.as_secs_f64() + one);",
+        text: "let releasing = RESERVE * self.ratio() * (held.as_secs_f64() + one);",
         replacement: "let releasing = 0.0 * held.as_secs_f64() + self.ratio() * one;",
         target: PROBE,
         test: "everything_is_released_by_the_deadline",
+    },
+    Mutant {
+        name: "probe-room-unproved",
+        file: "crates/core/src/probe/pages.rs",
+        text: "if self.left.mrs > 0 || (freed > room",
+        replacement: "if (freed > room",
+        target: PROBE,
+        test: "large_pages_need_room_that_is_proved",
+    },
+    Mutant {
+        name: "probe-spends-mrs-on-short-ones",
+        file: "crates/core/src/probe/run.rs",
+        text: "while let End::MrCount(_) = end",
+        replacement: "while let End::MrCount(0) = end",
+        target: PROBE,
+        test: "few_mrs_are_filled_anew_with_longer_ones",
     },
     Mutant {
         name: "diagnose-decides-for-one-of-several",

@@ -1,5 +1,6 @@
 //! What a probe has found.
 
+use hugemr_core::device::Device;
 use hugemr_core::limits::Range;
 use hugemr_core::probe::{End, Found, LargePages, Longest, Stop};
 use hugemr_core::size::{Bytes, Count, Grouped, plural};
@@ -12,7 +13,11 @@ use crate::limits::{entries, range};
 pub(crate) fn text(report: &Report) -> String {
     let found = &report.found;
     let mut rows = vec![
-        row("table", &range(found.entries), &why(found, report.longer)),
+        row(
+            "table",
+            &range(found.entries),
+            &why(found, report.longer, &report.device),
+        ),
         row("one MR", &per_mr(found.per_mr), "entries"),
     ];
     rows.push(match found.max_mr {
@@ -104,7 +109,7 @@ fn head(report: &Report) -> String {
     }
 }
 
-fn why(found: &Found, longer: bool) -> String {
+fn why(found: &Found, longer: bool, device: &Device) -> String {
     if found.left > 0 && found.entries.1.is_none() && matches!(found.end, End::Full | End::Unsteady)
     {
         let errno = found
@@ -120,7 +125,18 @@ fn why(found: &Found, longer: bool) -> String {
         End::Full => "measured beside others".to_owned(),
         End::UpTo => "as many as --up-to allows".to_owned(),
         End::Stopped(stop) => stopped(stop).to_owned(),
-        End::MrCount(n) if !longer => format!("no MR was left after {}, and no longer one is possible", Grouped(n)),
+        // Far fewer than the device has: the errno alone proves nothing.
+        End::MrCount(n) if n < device.max_mr.certain() && !device.max_mr.is_unlimited() => format!(
+            "ended by {} after {}, as if no MR were left, though there should be {} ({}): no proof of the count",
+            device.family.dialect().over_mr_count,
+            Count(n, "MR"),
+            Grouped(device.max_mr.certain()),
+            device.max_mr.source
+        ),
+        End::MrCount(n) if !longer && found.held >= n.saturating_mul(found.per_mr.0) => {
+            format!("no MR was left after {}, and no longer one is possible", Grouped(n))
+        }
+        End::MrCount(n) if !longer => format!("no MR was left after {}", Grouped(n)),
         End::MrCount(n) => format!("no MR was left after {}: longer ones with --mr SIZE", Grouped(n)),
         End::Nothing(_) => "nothing fits".to_owned(),
         End::Failed(errno) => format!("ended by {errno}, which says nothing about the table"),
@@ -161,7 +177,12 @@ const fn stopped(stop: Stop) -> &'static str {
 }
 
 fn not_tried(stop: Option<Stop>, why: &'static str) -> String {
-    match stop.map_or(why, stopped) {
+    let why = match stop {
+        Some(Stop::Deadline) => "it and its release could take longer than is left (--deadline)",
+        Some(stop) => stopped(stop),
+        None => why,
+    };
+    match why {
         "" => "not tried".to_owned(),
         why => format!("not tried: {why}"),
     }
@@ -180,7 +201,18 @@ fn per_mr((low, high): Range) -> String {
 fn longest(longest: Longest) -> String {
     let len = Bytes(longest.len);
     match (longest.refused, longest.longer_refused) {
-        (Some(errno), _) => format!("{len} refused: {errno}"),
+        (Some(errno), _) => {
+            let within = longest
+                .within
+                .map_or_else(String::new, |(worked, refused)| {
+                    format!(
+                        "; {} worked, {} refused twice",
+                        Bytes(worked),
+                        Bytes(refused)
+                    )
+                });
+            format!("{len} refused: {errno}{within}")
+        }
         (None, Some(true)) => format!("{len} registered, a page more refused"),
         (None, Some(false)) => format!("{len} registered, and a page more too"),
         (None, None) => format!("{len} registered"),
@@ -226,17 +258,18 @@ fn lengths(report: &Report) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use hugemr_core::backend::NoMemory;
+    use hugemr_core::backend::{NoMemory, RegBackend as _};
     use hugemr_core::errno::Errno;
     use hugemr_core::probe::{Options, probe};
     use hugemr_core::size::PageSize;
 
     use super::*;
 
-    /// The reason for an open interval is what was seen, and no guess.
+    /// The errno of a full count far below what there should be is no proof of the count.
     #[test]
-    fn failed_deregistrations_are_the_reason_that_is_said() {
+    fn a_refusal_far_below_the_count_is_not_said_to_be_the_count() {
         let device = hugemr_sim::open("sim:erdma", &hugemr_sim::Overrides::default());
+        let device = Arc::new(device.unwrap());
         let small = Arc::new(NoMemory {
             base: 1 << 44,
             len: 1 << 20,
@@ -247,16 +280,45 @@ mod tests {
             ..Options::default()
         };
         let none: Option<&Arc<NoMemory>> = None;
-        let mut found = probe(&Arc::new(device.unwrap()), &small, none, &options);
+        let mut found = probe(&device, &small, none, &options);
+        let mut why_after = |n| {
+            found.end = End::MrCount(n);
+            why(&found, false, device.device())
+        };
+        let said = why_after(4);
+        assert!(
+            said.contains("ENOSPC") && said.contains("no proof"),
+            "{said}"
+        );
+        let most = device.device().max_mr.certain();
+        assert!(why_after(most).starts_with("no MR was left"));
+    }
+
+    /// The reason for an open interval is what was seen, and no guess.
+    #[test]
+    fn failed_deregistrations_are_the_reason_that_is_said() {
+        let device = hugemr_sim::open("sim:erdma", &hugemr_sim::Overrides::default());
+        let device = Arc::new(device.unwrap());
+        let small = Arc::new(NoMemory {
+            base: 1 << 44,
+            len: 1 << 20,
+            page: PageSize::K4,
+        });
+        let options = Options {
+            up_to: Some(1),
+            ..Options::default()
+        };
+        let none: Option<&Arc<NoMemory>> = None;
+        let mut found = probe(&device, &small, none, &options);
         found.left = 3;
         found.left_errno = Some(Errno::EIO);
         for end in [End::Full, End::Unsteady] {
             found.end = end;
-            let said = why(&found, true);
+            let said = why(&found, true, device.device());
             assert!(said.starts_with("3 deregistrations failed (EIO"), "{said}");
             assert!(said.contains("until the process ends"), "{said}");
         }
         found.left = 0;
-        assert!(why(&found, true).contains("others come and go"));
+        assert!(why(&found, true, device.device()).contains("others come and go"));
     }
 }

@@ -180,7 +180,8 @@ impl Found {
 /// leaked).
 ///
 /// The table takes at most `2 log2(budget) + budget / largest MR` registrations for a budget of 128 entries and more, and
-/// `log2(largest MR)` more where the device limits the entries of one MR and nobody said so. Where it takes more than a
+/// `log2(largest MR)` more where the device limits the entries of one MR and nobody said so. Where the number of MRs ends it,
+/// it begins anew with longer ones, each time with twice the longest so far, and not once more than that gets further. Where it takes more than a
 /// thirty-second part of the time until its deadline, a few MRs are released and registered anew, to learn how long that
 /// takes.
 pub fn probe<B, M, L>(

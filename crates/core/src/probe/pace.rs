@@ -10,6 +10,13 @@ use std::time::Duration;
 /// The first measurement, as a share of the deadline.
 const FIRST: u32 = 32;
 
+/// An MR of fewer entries takes the time of a call, whatever its entries take.
+const TELLING: u64 = 256;
+/// Seconds that an entry counts as long as no MR has told: several times what pinning a page takes.
+const ENTRY: f64 = 1e-6;
+/// More than the releases so far tell: the load of a host changes.
+const RESERVE: f64 = 1.0 + 1.0 / 16.0;
+
 /// Times, as the caller's clock tells them.
 pub(super) struct Pace<'a> {
     clock: &'a dyn Fn() -> Duration,
@@ -20,6 +27,8 @@ pub(super) struct Pace<'a> {
     largest: (u64, Duration),
     /// MRs that were released: how long they took to be registered, and to be released.
     released: (Duration, Duration),
+    /// The same since the last measurement began: a release can get slower with the number of MRs that are held.
+    lately: (Duration, Duration),
     /// When to measure a release.
     next: Duration,
 }
@@ -32,6 +41,7 @@ impl<'a> Pace<'a> {
             least: None,
             largest: (0, Duration::ZERO),
             released: (Duration::ZERO, Duration::ZERO),
+            lately: (Duration::ZERO, Duration::ZERO),
             next: deadline.unwrap_or(Duration::MAX) / FIRST,
         }
     }
@@ -46,13 +56,17 @@ impl<'a> Pace<'a> {
             return true;
         };
         let one = self.registering(entries);
-        let releasing = self.ratio() * (held.as_secs_f64() + one);
+        let releasing = RESERVE * self.ratio() * (held.as_secs_f64() + one);
         self.now().as_secs_f64() + one + releasing < deadline.as_secs_f64()
     }
 
-    /// Seconds that the registration of so many entries takes: in proportion to the largest so far.
+    /// Seconds that the registration of so many entries takes: in proportion to the largest so far, where that is large
+    /// enough to tell of entries.
     fn registering(&self, entries: u64) -> f64 {
         let (most, took) = self.largest;
+        if most > 0 && most < TELLING && entries >= TELLING {
+            return took.as_secs_f64() + entries as f64 * ENTRY;
+        }
         let share = entries as f64 / most.max(1) as f64;
         let least = self.least.unwrap_or_default().as_secs_f64();
         (share * took.as_secs_f64()).max(least)
@@ -60,11 +74,11 @@ impl<'a> Pace<'a> {
 
     /// How long a release takes against the registration.
     fn ratio(&self) -> f64 {
-        let (registering, releasing) = self.released;
-        if registering.is_zero() {
-            return 1.0;
-        }
-        releasing.as_secs_f64() / registering.as_secs_f64()
+        let ratio = |(registering, releasing): (Duration, Duration)| {
+            (!registering.is_zero()).then(|| releasing.as_secs_f64() / registering.as_secs_f64())
+        };
+        let ratios = [ratio(self.released), ratio(self.lately)];
+        ratios.into_iter().flatten().reduce(f64::max).unwrap_or(1.0)
     }
 
     /// An MR of at most `entries` was registered.
@@ -77,11 +91,12 @@ impl<'a> Pace<'a> {
 
     /// An MR was released that took `registering` to register.
     pub(super) fn released(&mut self, registering: Duration, releasing: Duration) {
-        let sum = &mut self.released;
-        *sum = (
-            sum.0.saturating_add(registering),
-            sum.1.saturating_add(releasing),
-        );
+        for sum in [&mut self.released, &mut self.lately] {
+            *sum = (
+                sum.0.saturating_add(registering),
+                sum.1.saturating_add(releasing),
+            );
+        }
     }
 
     /// How long what is to be released now, for a measurement, took to be registered; `None`: no measurement is due.
@@ -94,6 +109,7 @@ impl<'a> Pace<'a> {
         }
         // Later than now, whatever the clock says.
         self.next = now.saturating_mul(2).max(Duration::from_nanos(1));
+        self.lately = (Duration::ZERO, Duration::ZERO);
         Some(held / SHARE)
     }
 }
@@ -114,24 +130,28 @@ mod tests {
         let clock = || now.get();
         let mut pace = Pace::new(&clock, Some(s(100)));
         assert!(pace.has_time(1 << 40, Duration::ZERO), "nothing is known");
-        pace.registered(10, s(2));
+        pace.registered(1000, s(2));
         now.set(s(40));
-        // 40 s, 2 s for ten more, and as long for the release of all.
-        assert!(pace.has_time(10, s(40)));
-        assert!(pace.has_time(80, s(27)));
-        assert!(!pace.has_time(80, s(28)));
-        assert!(pace.has_time(1, s(55)), "less is quicker");
-        pace.registered(1, s(1));
+        // 40 s, 2 s for a thousand more, and as long for the release of all, with a reserve.
+        assert!(pace.has_time(1000, s(40)));
+        assert!(pace.has_time(8000, s(25)));
+        assert!(!pace.has_time(8000, s(26)));
+        assert!(pace.has_time(100, s(52)), "less is quicker");
+        pace.registered(100, s(1));
         assert!(
-            !pace.has_time(1, s(58)),
+            !pace.has_time(100, s(55)),
             "but none is quicker than the quickest"
         );
         pace.released(s(10), s(30));
-        assert!(pace.has_time(10, s(17)));
+        assert!(pace.has_time(1000, s(16)));
         assert!(
-            !pace.has_time(10, s(18)),
+            !pace.has_time(1000, s(17)),
             "a release takes three times as long"
         );
+        assert_eq!(pace.due(s(16)), Some(s(1)));
+        pace.released(s(10), s(60));
+        assert!(pace.has_time(1000, s(7)));
+        assert!(!pace.has_time(1000, s(8)), "lately six times as long");
         assert!(Pace::new(&clock, None).has_time(u64::MAX, Duration::MAX));
     }
 

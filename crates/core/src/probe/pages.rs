@@ -8,6 +8,9 @@ use crate::backend::{Backing, RegBackend};
 use crate::errno::Errno;
 use crate::size::PageSize;
 
+/// Entries that are freed at most for an MR on large pages.
+const ROOM: u64 = 512;
+
 /// The longest MR that was tried, on large pages and an empty table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -18,6 +21,8 @@ pub struct Longest {
     pub refused: Option<Errno>,
     /// Whether a page more was refused; `None`: not tried.
     pub longer_refused: Option<bool>,
+    /// Where it was refused for its length, and again: the longest that worked and the shortest that did not, bytes.
+    pub within: Option<(u64, u64)>,
 }
 
 /// Whether an MR on large pages costs fewer entries.
@@ -44,10 +49,17 @@ impl<B: RegBackend + Clone, M: Backing> Run<'_, B, M> {
             return None;
         }
         let page = memory.page();
-        let room = self.pop();
+        let freed = self.pop();
+        let room = freed.min(ROOM);
+        // What could not be freed is no room.
+        if self.left.mrs > 0 || (freed > room && self.fits(freed - room) != Ok(true)) {
+            return None;
+        }
         // So long that it is allowed even if it is entered 4 KiB by 4 KiB.
         let allowed = self.allowed() / entries(page.bytes());
-        let longest = room.min(memory.len() / page.bytes());
+        // So many entries have worked as one MR, and so long a one: it is the table that refuses.
+        let works = self.single.0.saturating_mul(PageSize::K4.bytes());
+        let longest = room.min(memory.len().min(works) / page.bytes());
         let len = longest.min(allowed).checked_mul(page.bytes())?;
         if entries(len) <= room {
             let needed = entries((room / entries(page.bytes()) + 1) * page.bytes());
@@ -59,15 +71,21 @@ impl<B: RegBackend + Clone, M: Backing> Run<'_, B, M> {
         if limit.is_some_and(|most| len > most) {
             return None;
         }
-        let made = self.register(memory, len, page, entries(len)).ok()?;
-        let used = match made {
+        let mut fits = || match self.register(memory, len, page, entries(len)).ok()? {
             Ok(mr) => {
                 self.close(mr);
-                true
+                Some(true)
             }
-            Err(_) => false,
+            Err(errno) => (errno == self.dialect.over_budget).then_some(false),
         };
-        Some(LargePages { used, len, room })
+        let used = fits()?;
+        // A refusal in passing is none.
+        if !used && fits()? {
+            return None;
+        }
+        // The room is proved: so many entries fit, and where it was enough, not one more.
+        let proved = self.fits(room) == Ok(true) && (!used || self.fits(1) == Ok(false));
+        (proved && self.left.mrs == 0).then_some(LargePages { used, len, room })
     }
 
     /// As long as the device says an MR may be, and a page longer. On an empty table.
@@ -91,9 +109,13 @@ impl<B: RegBackend + Clone, M: Backing> Run<'_, B, M> {
             len,
             refused: None,
             longer_refused: None,
+            within: None,
         };
         match self.register(memory, len, page, most(len)).ok()? {
-            Err(errno) => longest.refused = Some(errno),
+            Err(errno) => {
+                longest.refused = Some(errno);
+                longest.within = self.within(memory, (len, errno), &most);
+            }
             Ok(mr) => {
                 self.close(mr);
                 let longer = len.checked_add(page.bytes());
@@ -110,5 +132,50 @@ impl<B: RegBackend + Clone, M: Backing> Run<'_, B, M> {
             }
         }
         Some(longest)
+    }
+
+    /// Between which lengths the limit is. What is refused twice for its length, and takes no more entries than one MR may have, is
+    /// above it.
+    fn within<L: Backing>(
+        &mut self,
+        memory: &Arc<L>,
+        (refused, errno): (u64, Errno),
+        most: &dyn Fn(u64) -> u64,
+    ) -> Option<(u64, u64)> {
+        if self.length.is_some() {
+            return self.length;
+        }
+        let page = memory.page();
+        let works = |run: &mut Self, len: u64| {
+            let most = most(len);
+            (most <= run.allowed()).then_some(())?;
+            match run.register(memory, len, page, most).ok()? {
+                Ok(mr) => {
+                    run.close(mr);
+                    Some(true)
+                }
+                Err(again) => (again == errno).then_some(false),
+            }
+        };
+        // Too many entries have the same errno with some devices.
+        let for_length = errno == self.dialect.too_long && errno != self.dialect.over_budget;
+        if !for_length || most(refused) > self.single.0 || works(self, refused)? {
+            return None;
+        }
+        let small = self.single.0.saturating_mul(PageSize::K4.bytes());
+        let (mut low, mut high) = (
+            small.min(refused - 1) / page.bytes(),
+            refused / page.bytes(),
+        );
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match works(self, middle * page.bytes()) {
+                Some(true) => low = middle,
+                Some(false) => high = middle,
+                None => break,
+            }
+        }
+        let (low, high) = (low * page.bytes(), high * page.bytes());
+        (works(self, high) == Some(false)).then_some((low, high))
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Run<'a, B: RegBackend + Clone, M: Backing> {
     pub(super) backend: &'a B,
     small: &'a Arc<M>,
     pub(super) options: &'a Options<'a>,
-    dialect: Dialect,
+    pub(super) dialect: Dialect,
     /// Entries of the longest MR that is tried.
     largest: u64,
     held: Vec<Mr<B, M>>,
@@ -39,7 +39,11 @@ pub(super) struct Run<'a, B: RegBackend + Clone, M: Backing> {
     low: u64,
     high: Option<u64>,
     /// Entries of one MR: worked, did not.
-    single: (u64, Option<u64>),
+    pub(super) single: (u64, Option<u64>),
+    /// Length of one MR, bytes: worked, did not.
+    pub(super) length: Option<(u64, u64)>,
+    /// Whether the last MR that was too much was so for its length.
+    for_length: bool,
     pub(super) tried: u64,
     disturbances: u64,
     pub(super) left: Left,
@@ -71,7 +75,7 @@ enum Said {
     Yes,
     /// The table is full, as it seems.
     Full,
-    /// The MR has too many entries, whatever is in the table.
+    /// The MR has too many entries or is too long, whatever is in the table.
     TooMany,
 }
 
@@ -99,6 +103,8 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
             low: 0,
             high: None,
             single: (0, None),
+            length: None,
+            for_length: false,
             tried: 0,
             disturbances: 0,
             left: Left::default(),
@@ -108,13 +114,35 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
 
     /// Fills the table and says why it stopped.
     pub(super) fn table(&mut self) -> End {
-        match self.fill() {
+        let mut end = self.fill(FIRST.min(self.largest));
+        // Where the number of MRs ends it, short ones have spent them: anew with longer ones, as long as that helps.
+        while let End::MrCount(_) = end
+            && self.held.iter().any(|mr| mr.entries < self.largest)
+            && self.left.mrs == 0
+        {
+            let before = (self.low, self.single.0);
+            self.release();
+            let next = self.fill(self.single.0.saturating_mul(2).clamp(1, self.largest));
+            if (self.low, self.single.0) == before && !matches!(next, End::Full) {
+                // Neither a longer one nor more of them: the first word stands, unless it is time to stop.
+                return if matches!(next, End::Stopped(_)) {
+                    next
+                } else {
+                    end
+                };
+            }
+            end = next;
+        }
+        end
+    }
+
+    fn fill(&mut self, first: u64) -> End {
+        match self.try_to_fill(first) {
             Ok(end) | Err(end) => end,
         }
     }
 
-    fn fill(&mut self) -> Result<End, End> {
-        let mut size = FIRST.min(self.largest);
+    fn try_to_fill(&mut self, mut size: u64) -> Result<End, End> {
         for _ in 0..ROUNDS {
             let (refused, said) = self.climb(size)?;
             let mut high = self.entries.saturating_add(refused);
@@ -181,8 +209,33 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
                 0 => half,
                 known => half.min(known),
             };
-            if !self.fits(piece)? {
-                high = self.entries + piece;
+            match self.fits(piece) {
+                Ok(true) => {}
+                Ok(false) => high = self.entries + piece,
+                Err(End::MrCount(_)) => return self.stretch(high),
+                Err(end) => return Err(end),
+            }
+        }
+        Ok(())
+    }
+
+    /// The same where no MR is left for another piece: longer ones take the place of the last.
+    fn stretch(&mut self, mut high: u64) -> Result<(), End> {
+        let end = End::MrCount(self.count_held());
+        while high > self.entries + 1 {
+            let Some(last) = self.held.last().map(|mr| mr.entries) else {
+                return Err(end);
+            };
+            let longer = (last + (high - self.entries) / 2).min(self.single.0);
+            if longer == last {
+                return Err(end);
+            }
+            self.pop();
+            if !self.fits(longer)? {
+                high = self.entries + longer;
+                if !self.fits(last)? {
+                    return Err(End::Unsteady);
+                }
             }
         }
         Ok(())
@@ -256,14 +309,19 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
             self.disturbances += 1;
         } else {
             self.largest = low;
-            self.single = (low, Some(high));
+            if self.for_length {
+                let page = PageSize::K4.bytes();
+                self.length = Some((low * page, high * page));
+            } else {
+                self.single = (low, Some(high));
+            }
         }
         Ok(())
     }
 
     /// Entries of one MR. That the longest one is the limit is proved by one entry more on an empty table, twice.
     pub(super) fn per_mr(&mut self, end: End) -> (u64, Option<u64>) {
-        if end != End::Full || self.single.1.is_some() {
+        if end != End::Full || self.single.1.is_some() || self.length.is_some() {
             return self.single;
         }
         let longer = self.single.0 + 1;
@@ -365,7 +423,9 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
             if errno == self.dialect.over_mr_count {
                 return Err(End::MrCount(self.count_held()));
             }
-            if errno == self.dialect.over_per_mr && size > self.single.0 {
+            let too_long = errno == self.dialect.too_long;
+            if (errno == self.dialect.over_per_mr || too_long) && size > self.single.0 {
+                self.for_length = too_long && errno != self.dialect.over_per_mr;
                 return Ok(Said::TooMany);
             }
             self.disturbances += 1;
