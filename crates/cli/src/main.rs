@@ -65,6 +65,7 @@ fn parse() -> Result<(Cli, Typed), clap::Error> {
         Command::Doctor(command) => command.typed = typed.clone(),
         Command::Diagnose(command) => command.typed = typed.clone(),
         Command::Inspect(command) => command.typed = typed.clone(),
+        Command::Probe(command) => command.typed = typed.clone(),
         _ => {}
     }
     Ok((cli, typed))

@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use hugemr_core::size::PageSize;
 
+use crate::typed::Typed;
+
 use super::{FactArgs, Size, parse_count, parse_page, variable};
 
 /// Names the limits file where no flag does.
@@ -67,6 +69,9 @@ pub(crate) struct ProbeCommand {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) facts: FactArgs,
+    /// As it was typed.
+    #[arg(skip)]
+    pub(crate) typed: Typed,
 }
 
 #[derive(Debug, Args)]
@@ -109,21 +114,39 @@ fn parse_entries(text: &str) -> Result<u64, String> {
     }
 }
 
+/// In less no device is opened and asked.
+const SHORTEST_MICROS: u64 = 10_000;
+
 fn parse_time(text: &str) -> Result<Duration, String> {
-    let bad = || format!("{text:?} is no time (write 60s, 5m or 500ms)");
+    let bad = || format!("{text:?} is no time (write 60s, 0.5s, 5m, 1h or 500ms)");
     let at = text
-        .find(|c: char| !c.is_ascii_digit())
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(at);
-    let number: u64 = number.parse().map_err(|_| bad())?;
-    let millis = match unit {
-        "ms" => 1,
-        "" | "s" => 1000,
-        "m" | "min" => 60_000,
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    // Thousandths are enough.
+    let whole: u64 = whole.parse().map_err(|_| bad())?;
+    if part.is_empty() || part.len() > 3 {
+        return Err(bad());
+    }
+    let part: u64 = format!("{part:0<3}").parse().map_err(|_| bad())?;
+    let micros = match unit {
+        "ms" => 1000,
+        "" | "s" => 1_000_000,
+        "m" | "min" => 60_000_000,
+        "h" => 3_600_000_000,
         _ => return Err(bad()),
     };
-    let millis = number.checked_mul(millis).ok_or_else(bad)?;
-    Ok(Duration::from_millis(millis))
+    let time = whole
+        .checked_mul(micros)
+        .and_then(|time| time.checked_add(part * (micros / 1000)))
+        .ok_or_else(bad)?;
+    if time < SHORTEST_MICROS {
+        return Err(format!(
+            "{text:?} is too short for a probe: 10ms or more, 60s is usual"
+        ));
+    }
+    Ok(Duration::from_micros(time))
 }
 
 #[cfg(test)]
@@ -137,7 +160,22 @@ mod tests {
         assert_eq!(read("2m"), Some(120_000));
         assert_eq!(read("7"), Some(7000));
         assert_eq!(read("500ms"), Some(500));
-        for bad in ["", "s", "1h", "-1s", "99999999999999999999s"] {
+        assert_eq!(read("0.5s"), Some(500));
+        assert_eq!(read("1.25m"), Some(75_000));
+        assert_eq!(read("1h"), Some(3_600_000));
+        for bad in [
+            "",
+            "s",
+            "1d",
+            "-1s",
+            "99999999999999999999s",
+            "1.s",
+            ".5s",
+            "1.2.3s",
+            "0",
+            "0.0s",
+            "1ms",
+        ] {
             assert_eq!(read(bad), None, "{bad}");
         }
     }
