@@ -72,13 +72,14 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
         Some(saved) => saved,
         None => None,
     };
-    if command.json {
+    // What was not saved is told as a failure, and that is the one document then.
+    if command.json && !matches!(saved, Some(Err(_))) {
         json::write(&json!({
             "schema": "hugemr/learn/2",
             "entries": { "min": entries.0, "max": entries.1 },
             "saved": json::saved(saved.as_ref()),
         }))?;
-    } else {
+    } else if !command.json {
         say(&learned.to_string())?;
     }
     match saved {
