@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hugemr_core::device::Device;
+use hugemr_core::host::Platform;
 use hugemr_core::limits::{Confidence, Contradiction, Learned, Record, Seen};
 use hugemr_core::size::Grouped;
 use hugemr_host::limits::{self, LimitsError, Waiting};
@@ -76,22 +77,25 @@ pub(crate) fn known(args: &LimitsArgs, which: &Which) -> Option<Record> {
         })
 }
 
-/// Puts what is known of the device into it. What is stale is said, and not used.
-pub(crate) fn apply(args: &LimitsArgs, which: &Which, device: &mut Device) {
+/// Puts what is known of the device into it, and into the platform that it was measured on. What is stale is said, and not used.
+pub(crate) fn apply(
+    args: &LimitsArgs,
+    which: &Which,
+    device: &mut Device,
+    platform: &mut Platform,
+) {
     let Some(record) = known(args, which) else {
         return;
     };
     if record.identity.changes(&which.identity).is_empty() {
-        record.apply(device);
+        record.apply(device, platform);
     } else {
-        let file = args.quoted();
-        let file = file.map_or_else(String::new, |file| format!(" --limits {file}"));
-        remark(&format!("note: {}{file}", stale(&record, which)));
+        remark(&format!("note: {}", stale(args, &record, which)));
     }
 }
 
 /// What is stale about a record, what was measured then, and the command that measures it again.
-fn stale(record: &Record, which: &Which) -> String {
+fn stale(args: &LimitsArgs, record: &Record, which: &Which) -> String {
     let changes: Vec<String> = record
         .identity
         .changes(&which.identity)
@@ -99,13 +103,39 @@ fn stale(record: &Record, which: &Which) -> String {
         .map(|change| format!("{} was {}, is {}", change.what, change.then, change.now))
         .collect();
     format!(
-        "{} of {}, measured on {}, are not used: {}; measure again: hugemr probe --device {}",
+        "{} of {}, measured on {}, are not used: {}; measure again: {}",
         entries(record.seen.entries, "table "),
         which.named,
         hugemr_core::limits::date(record.seconds),
         changes.join(", "),
-        quoted(which.named.as_ref())
+        measure(args, &which.named)
     )
+}
+
+/// The command that measures a device, and saves it where it is read again.
+pub(crate) fn measure(args: &LimitsArgs, named: &str) -> String {
+    let file = args.quoted();
+    let file = file.map_or_else(String::new, |file| format!(" --limits {file}"));
+    format!("hugemr {}", measuring(named, &file, args.limits.is_some()))
+}
+
+/// The same after `hugemr`, with the flags for the files. Of a simulated device nothing is saved unless a file is named.
+pub(crate) fn measuring(named: &str, files: &str, has_file: bool) -> String {
+    let file = if named.starts_with("sim:") && !has_file {
+        " --limits FILE"
+    } else {
+        ""
+    };
+    format!("probe --device {}{files}{file}", quoted(named.as_ref()))
+}
+
+/// What stands before a command that needs root: nothing where the device is simulated.
+pub(crate) fn sudo(named: &str) -> &'static str {
+    if named.starts_with("sim:") {
+        ""
+    } else {
+        "sudo "
+    }
 }
 
 /// `5 to 9 table entries`, `1 table entry`; `of` is the word before the noun, with a blank.
@@ -142,7 +172,7 @@ pub(crate) enum NotSaved {
 pub(crate) struct Contradicted {
     path: PathBuf,
     error: Contradiction,
-    /// Its key in the file, and as `--device` takes it.
+    /// Its key in the file, and the command that measures it.
     device: (String, String),
 }
 
@@ -152,7 +182,7 @@ impl NotSaved {
             Self::Contradiction(Contradicted {
                 path,
                 error,
-                device: (key, named),
+                device: (key, measure),
             }) => Failure {
                 exit: crate::exit::Exit::No,
                 ..Failure::usage(format_args!("not saved: {error}"))
@@ -163,8 +193,7 @@ impl NotSaved {
                 path.display()
             ))
             .with(format!(
-                "if that is wrong, delete its block there (name = {key:?}), or probe: hugemr probe --device {}",
-                quoted(named.as_ref())
+                "if that is wrong, delete its block there (name = {key:?}), or probe: {measure}"
             )),
             Self::File(error) => refused("not saved", error),
         }
@@ -237,7 +266,7 @@ pub(crate) fn save(
         Ok((Err(error), _)) => Err(NotSaved::Contradiction(Contradicted {
             path,
             error,
-            device: (now.device.clone(), which.named.clone()),
+            device: (now.device.clone(), measure(args, &which.named)),
         })),
         Ok((Ok(learned), record)) => Ok(Saved {
             path,

@@ -90,6 +90,8 @@ pub(crate) fn apply_facts(facts: &FactArgs, device: &mut Device, host: &mut Host
     if let Some(kernel) = facts.kernel {
         host.platform.kernel = kernel.0;
         host.platform.sg_fix = None;
+        // Tried under the kernel that is here, and another one is asked about.
+        host.platform.large_pages = None;
     }
     if let Some(driver) = facts.driver {
         host.platform.driver = driver;

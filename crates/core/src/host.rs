@@ -2,7 +2,7 @@
 //!
 //! Nothing here is read from anywhere; `hugemr-host` fills it on Linux, a simulated profile states it.
 
-use crate::fact::Limit;
+use crate::fact::{Limit, Source};
 use crate::size::PageSize;
 use crate::version::{BundleVersion, KernelVersion};
 
@@ -41,8 +41,19 @@ pub struct Platform {
     pub mtt_va: Option<bool>,
     /// Whether the device's DMA is translated by an IOMMU.
     pub iommu: Option<bool>,
+    /// Whether MRs on huge pages get large pages, where a probe has tried it under the same software.
+    pub large_pages: Option<Tried>,
     /// What an unknown version means.
     pub unknown: Presumption,
+}
+
+/// What was tried, and stands above what the versions let expect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// Whether it worked.
+    pub worked: bool,
+    /// When, and by what.
+    pub source: Source,
 }
 
 /// The pool of huge pages of one size on one node. Counts are pages.

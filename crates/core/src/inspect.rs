@@ -169,6 +169,7 @@ mod tests {
                 sg_fix: None,
                 mtt_va: Some(true),
                 iommu: Some(false),
+                large_pages: None,
                 unknown: Presumption::Affected,
             },
             Family::Erdma,

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::device::Family;
-use crate::host::{Driver, Platform, Presumption};
+use crate::host::{Driver, Platform, Presumption, Tried};
 use crate::size::{GIB, PageSize};
 use crate::version::{BundleVersion, KernelVersion};
 
@@ -376,6 +376,17 @@ fn wire_length(platform: &Platform) -> State {
 
 fn no_large_pages(platform: &Platform) -> State {
     const LIFT: &str = "--kernel 5.2 or later";
+    const LIFT_MEASURED: &str = "a kernel and a driver that use large pages; then hugemr probe";
+    // What was tried under the same software stands above the number of its version: distributions bring newer code
+    // into old kernels, and a driver can leave unused what the kernel has.
+    if let Some(Tried { worked, source }) = &platform.large_pages {
+        return if *worked {
+            absent(&source.text)
+        } else {
+            let why = source.text.clone().into_owned();
+            (Presence::Present, why, LIFT_MEASURED, None)
+        };
+    }
     match platform.kernel {
         Some(kernel) if kernel.series() < (5, 2) => (
             Presence::Present,
@@ -445,6 +456,7 @@ fn kernel_name(platform: &Platform) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fact::{Kind, Source};
 
     fn platform(kernel: &str, driver: Driver) -> Platform {
         Platform {
@@ -549,6 +561,23 @@ mod tests {
             assert_eq!(length.cap(PageSize::M2), Some(4 * GIB - 1), "{driver:?}");
             let table = Quirk::ContiguousTable.on(&bare, Family::Erdma);
             assert_eq!(table.presence, Presence::Present, "{driver:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_tried_stands_above_the_version() {
+        for (kernel, worked, want) in [
+            ("6.12.31", false, Presence::Present),
+            ("4.18", true, Presence::Absent),
+        ] {
+            let mut tried = platform(kernel, Driver::InTree);
+            tried.large_pages = Some(Tried {
+                worked,
+                source: Source::new(Kind::Measured, "measured by probe on 1970-01-01"),
+            });
+            let state = Quirk::NoLargePages.on(&tried, Family::Erdma);
+            assert_eq!(state.presence, want);
+            assert_eq!(state.why, "measured by probe on 1970-01-01");
         }
     }
 

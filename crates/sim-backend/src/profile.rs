@@ -174,6 +174,7 @@ fn platform(kernel: KernelVersion, driver: Driver) -> Platform {
         sg_fix: None,
         mtt_va: Some(true),
         iommu: Some(false),
+        large_pages: None,
         unknown: Presumption::Affected,
     }
 }

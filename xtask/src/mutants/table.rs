@@ -774,6 +774,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "few_mrs_are_filled_anew_with_longer_ones",
     },
     Mutant {
+        name: "quirk-ignores-what-was-tried",
+        file: "crates/core/src/quirk.rs",
+        text: "if let Some(Tried { worked, source }) = &platform.large_pages {",
+        replacement: "if let Some(Tried { worked, source }) = platform.large_pages.iter().find(|_| false) {",
+        target: CORE,
+        test: "quirk::tests::what_was_tried_stands_above_the_version",
+    },
+    Mutant {
         name: "diagnose-decides-for-one-of-several",
         file: "crates/core/src/diagnose/mod.rs",
         text: "ranked.cause == cause) && likely.next().is_none()",

@@ -82,9 +82,12 @@ fn told(command: &DiagnoseCommand, which: Option<&Which>, evidence: &mut Evidenc
 fn measured(command: &DiagnoseCommand, which: &Which, evidence: &mut Evidence) {
     let name = &which.named;
     let mut device = Device::unlimited(name, Family::of_device(name, 0));
-    limits::apply(&command.limits, which, &mut device);
+    limits::apply(&command.limits, which, &mut device, &mut evidence.platform);
     if !device.entries.is_unlimited() {
         evidence.entries_budget = Some(device.entries);
+    }
+    if !device.max_mr_size.is_unlimited() {
+        evidence.max_mr_size = Some(device.max_mr_size);
     }
     if !device.max_mr.is_unlimited() {
         evidence.max_mr = Some(device.max_mr);

@@ -40,7 +40,8 @@ pub(crate) fn run(command: &DoctorCommand) -> Ended {
         asked.verbs = Verbs::Simulated(fill_platform(&mut host.platform, profile));
     }
     if let Some(which) = &asked.which {
-        limits::apply(&command.facts.limits, which, &mut asked.device);
+        let limits = &command.facts.limits;
+        limits::apply(limits, which, &mut asked.device, &mut host.platform);
     }
     request::apply_facts(&command.facts, &mut asked.device, &mut host);
     let mut plan_request = wish.map(|bytes| PlanRequest::total(bytes).pages(command.pages));

@@ -12,7 +12,7 @@ use crate::args::{PlanCommand, WhatArgs};
 use crate::exit::{Ended, Exit, Failure};
 use crate::json::{self, PlanDocument, RefusalDocument, Style};
 use crate::render::plan::Commands;
-use crate::typed::{Change, quoted};
+use crate::typed::Change;
 use crate::{device, estimate, limits, render, request};
 
 /// Everything that `plan` and `register` need alike.
@@ -33,7 +33,7 @@ pub(crate) fn ask(what: &WhatArgs) -> Result<Asked, Failure> {
     let (opened, mut host) = device::open(what.device.as_deref(), &what.facts)?;
     let mut device = opened.device();
     let which = opened.which();
-    limits::apply(&what.facts.limits, &which, &mut device);
+    limits::apply(&what.facts.limits, &which, &mut device, &mut host.platform);
     request::apply_facts(&what.facts, &mut device, &mut host);
     request::consistent(&what.facts, &device, &host)?;
     Ok(Asked {
@@ -72,9 +72,13 @@ fn fits(command: &PlanCommand, asked: &Asked, plan: &Plan) -> Ended {
         let commands = Commands {
             next: next(what, plan),
             probe: format!(
-                "sudo hugemr probe --device {}{}",
-                quoted(asked.which.named.as_ref()),
-                what.typed.files()
+                "{}hugemr {}",
+                limits::sudo(&asked.which.named),
+                limits::measuring(
+                    &asked.which.named,
+                    &what.typed.files(),
+                    what.facts.limits.limits.is_some()
+                )
             ),
         };
         say(&render::plan(plan, asked, &commands))?;

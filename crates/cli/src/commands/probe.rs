@@ -17,6 +17,7 @@ use crate::exit::{Ended, Exit, Failure};
 use crate::limits::{self, NotSaved, Saved};
 use crate::render::probe as render;
 use crate::signals::Watch;
+use crate::typed::Change;
 use crate::{json, request};
 
 /// Entries of one MR where the driver's table must be one block (Linux erdma_verbs.c 6.1).
@@ -54,20 +55,22 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
     let name = told.name.clone();
     request::apply_facts(&command.facts, &mut told, &mut host);
     if host.platform.iommu == Some(true) {
-        return no(&format!(
+        let text = format!(
             "{name} cannot be probed: an IOMMU translates its DMA, so how many entries an MR takes cannot be told from here"
-        ));
+        );
+        return no(command, &text);
     }
     let others = device::probe::others(&opened);
     if !command.beside_others && others.mrs.0 > 0 && has_users(&opened, &name) {
-        return no(&format!(
+        let text = format!(
             "not probed: others hold {} on {name}, and their registrations could fail meanwhile\n{}\n  way out    stop them; or accept that, and an interval: --beside-others",
             Count(others.mrs.0, "MR"),
             who(&opened, &name)
-        ));
+        );
+        return no(command, &text);
     }
     if let Some(text) = pinning(command, &opened, host.memlock.as_ref()) {
-        return no(&text);
+        return no(command, &text);
     }
     let mr = match &command.mr {
         Some(size) if size.bytes < PageSize::K4.bytes() => {
@@ -233,21 +236,33 @@ fn no_beliefs(command: &ProbeCommand, opened: &Opened) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An answer that is no.
-fn no(text: &str) -> Ended {
-    say(text)?;
-    Ok(Exit::No)
+/// An answer that is no, with what else is to be said on lines of its own.
+fn no(command: &ProbeCommand, text: &str) -> Ended {
+    if !command.json {
+        say(text)?;
+        return Ok(Exit::No);
+    }
+    let mut lines = text.lines().map(str::trim);
+    let what = lines.next().unwrap_or_default();
+    Err(Failure {
+        exit: Exit::No,
+        more: lines.map(str::to_owned).collect(),
+        ..Failure::usage(what)
+    })
 }
 
 fn seen(found: &Found) -> Seen {
+    let within = found.longest.and_then(|longest| longest.within);
+    let registered = found.longest.filter(|longest| longest.refused.is_none());
+    let longest = registered.map(|longest| longest.len);
+    let longest = longest.or(within.map(|(worked, _)| worked));
+    let worked = found.per_mr.0.saturating_mul(PageSize::K4.bytes());
     Seen {
         entries: found.entries,
         per_mr: found.per_mr,
         mrs: found.max_mr.unwrap_or((found.mrs, None)),
-        longest: found
-            .longest
-            .filter(|longest| longest.refused.is_none())
-            .map(|longest| longest.len),
+        longest: longest.or((worked > 0).then_some(worked)),
+        refused: within.map(|(_, refused)| refused),
         large_pages: found.large_pages.map(|large| large.used),
     }
 }
@@ -282,17 +297,39 @@ fn pinning(command: &ProbeCommand, opened: &Opened, limit: Option<&Limit>) -> Op
     }?;
     let allowed = stated / PageSize::K4.bytes();
     let wanted = command.up_to;
-    let limits = command.facts.limits.quoted();
-    let limits = limits.map_or_else(String::new, |file| format!(" --limits {file}"));
-    let name = opened.which().named;
     if wanted.is_some_and(|wanted| wanted <= allowed) {
         return None;
     }
+    let typed = |set, without| {
+        let change = Change {
+            set,
+            without,
+            ..Change::default()
+        };
+        command.typed.line("probe", &change)
+    };
+    // The only one there is need not be typed.
+    let device = match &command.device {
+        Some(_) => Vec::new(),
+        None => vec![("device", Some(opened.which().named))],
+    };
+    let mut ways = if device::probe::is_simulated(opened) {
+        vec![typed(device, vec!["memlock"])]
+    } else {
+        let root = typed(device, vec!["memlock"]);
+        vec![
+            format!("as root: sudo {root}"),
+            "ulimit -l unlimited".to_owned(),
+        ]
+    };
+    if allowed > 0 {
+        ways.push(format!("--up-to {allowed}"));
+    }
     Some(format!(
-        "not probed: memlock {} allows {} of 4 KiB, each registration is pinned anew\n  way out    as root: sudo hugemr probe --device {}{limits}; or: ulimit -l unlimited; or: --up-to {allowed}",
+        "not probed: memlock {} allows {} of 4 KiB, each registration is pinned anew\n  way out    {}",
         Bytes(stated),
         Count(allowed, "entry"),
-        crate::typed::quoted(name.as_ref())
+        ways.join("; or: ")
     ))
 }
 

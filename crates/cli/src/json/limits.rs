@@ -32,6 +32,7 @@ fn record(record: &Record) -> Value {
         "entries_per_mr": range(seen.per_mr),
         "max_mr": range(seen.mrs),
         "longest_mr": seen.longest,
+        "refused_mr": seen.refused,
         "large_pages": seen.large_pages,
     })
 }
@@ -56,6 +57,7 @@ pub(crate) fn probe(
             "len": longest.len,
             "errno": longest.refused.and_then(hugemr_core::errno::Errno::name),
             "longer_refused": longest.longer_refused,
+            "within": longest.within.map(|(worked, refused)| json!({ "worked": worked, "refused": refused })),
             "sent": report.sent,
         })),
         "large_pages": found.large_pages.map(|large| json!({

@@ -231,7 +231,8 @@ fn commands_name_files_as_a_shell_takes_them() {
                 &unknown,
                 &[&files[..2], &stated].concat(),
             ),
-            2,
+            // And the probe, whose limits file is to be named.
+            1,
         ),
         (
             line(&["plan", "1GiB"], &known, &[&files[..], &stated].concat()),

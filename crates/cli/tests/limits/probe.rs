@@ -134,14 +134,131 @@ fn a_bound_a_deadline_and_others_give_an_interval_or_a_no() {
     run("probe --device sim:erdma --memlock 64MiB")
         .exits(1)
         .says("16,384 entries")
-        .says("sudo hugemr probe --device sim:erdma;")
+        .says("way out    hugemr probe --device sim:erdma; or: --up-to 16384")
         .says("--up-to 16384");
     run("probe --device sim:erdma --memlock 64MiB --limits /no/such.toml")
         .exits(1)
-        .says("sudo hugemr probe --device sim:erdma --limits /no/such.toml;");
+        .says("hugemr probe --device sim:erdma --limits /no/such.toml;");
+    let ran = run("probe --device sim:erdma --memlock 0 --count-mrs --mr 1MiB").exits(1);
+    assert!(
+        ran.out
+            .ends_with("way out    hugemr probe --device sim:erdma --count-mrs --mr 1MiB\n"),
+        "{}",
+        ran.out
+    );
     run("probe --device sim:erdma --memlock 64MiB --up-to 16384").exits(0);
     run("probe --device sim:erdma --deadline soon").exits(2);
     run("probe --device sim:erdma --up-to 0").exits(2);
+    for short in ["0", "1ms"] {
+        let ran = run(&format!("probe --device sim:erdma --deadline {short}")).exits(2);
+        assert!(ran.err.contains("too short for a probe"), "{}", ran.err);
+    }
+    run("probe --device sim:erdma --deadline 1h").exits(0);
+}
+
+/// A script reads one document, whatever the answer is.
+#[test]
+fn a_refusal_is_one_document_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let held = device(&folder, "efa", "[used]\nentries = 5000\nmrs = 3\n");
+    let limits = folder.path().join("limits.toml");
+    let learn = format!("learn --device erdma_0 --limits {}", limits.display());
+    run(&format!("{learn} --ok 95GiB --fail 96GiB")).exits(0);
+    for (line, word) in [
+        (format!("probe --device {held} --json"), "others hold 3 MRs"),
+        (
+            "probe --device sim:erdma --memlock 64MiB --json".to_owned(),
+            "memlock 64 MiB",
+        ),
+        (format!("{learn} --ok 100GiB --json"), "contradict"),
+    ] {
+        let json = run(&line).exits(1).json();
+        assert_eq!(json["schema"], "hugemr/error/1", "{line}");
+        let said = json["error"].as_str().unwrap();
+        assert!(said.contains(word), "{said}");
+    }
+    let ran = run(&format!("{learn} --ok 100GiB")).exits(1);
+    let again = format!("probe --device erdma_0 --limits {}", limits.display());
+    assert!(ran.err.contains(&again), "{}", ran.err);
+}
+
+/// What only a probe finds is used by every command that plans or explains.
+#[test]
+fn pages_and_lengths_that_a_probe_found_count_as_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = folder.path().join("limits.toml");
+    let with = format!(
+        "--device sim:ecs.r8a.32xlarge --limits {}",
+        limits.display()
+    );
+    run(&format!("probe {with}")).exits(0);
+    let text = std::fs::read_to_string(&limits).unwrap();
+    assert!(text.contains("large_pages = true"), "{text}");
+    std::fs::write(
+        &limits,
+        text.replace("large_pages = true", "large_pages = false"),
+    )
+    .unwrap();
+    for line in [
+        format!("plan 896GiB {with}"),
+        format!("doctor --for 896GiB {with}"),
+        format!("register 896GiB {with}"),
+    ] {
+        let ran = run(&line).exits(1);
+        for word in ["measured by probe on", "234,881,024"] {
+            assert!(ran.out.contains(word), "{line}: {}", ran.out);
+        }
+    }
+    run(&format!("plan 8GiB --explain {with}"))
+        .exits(0)
+        .says("present: measured by probe on");
+    run(&format!("diagnose --errno EIO --length 8GiB {with}"))
+        .exits(0)
+        .says("measured by probe on");
+    // Asked of another kernel, it says nothing.
+    run(&format!("plan 896GiB {with} --kernel 6.15"))
+        .exits(0)
+        .says("458,752");
+
+    let short = device(
+        &folder,
+        "ecs.r8a.32xlarge",
+        "[actual]\nmax_mr_size = \"32GiB\"\n",
+    );
+    let with = format!("--device {short} --limits {}", limits.display());
+    run(&format!("probe {with}"))
+        .exits(0)
+        .says("32 GiB worked, 32 GiB + 4 KiB refused twice");
+    let json = run(&format!("probe {with} --json")).exits(0).json();
+    assert_eq!(json["longest_mr"]["within"]["worked"], 32u64 << 30);
+    run(&format!("plan 896GiB {with}"))
+        .exits(0)
+        .says("28 MRs x 32 GiB")
+        .says("measured by probe on");
+}
+
+#[test]
+fn deregistrations_that_failed_say_nothing_of_large_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let fault = "[[fault]]\ncall = \"dereg_mr\"\nfirst = 3\nlast = 9\nerrno = \"EBUSY\"\n";
+    let more = format!("[actual]\nentries = 40000\n{fault}");
+    let name = device(&folder, "ecs.r8a.32xlarge", &more);
+    let limits = folder.path().join("limits.toml");
+    run(&format!(
+        "probe --device {name} --limits {}",
+        limits.display()
+    ))
+    .exits(3);
+    let text = std::fs::read_to_string(&limits).unwrap();
+    assert!(!text.contains("large_pages"), "{text}");
+}
+
+#[test]
+fn few_mrs_find_the_whole_table() {
+    let json = run("probe --device sim:ecs.r8a.32xlarge --max-mr 12 --json")
+        .exits(0)
+        .json();
+    assert_eq!(json["exact"], 33_554_431);
 }
 
 #[test]
@@ -317,7 +434,7 @@ fn a_device_of_a_file_has_one_key_and_is_named_as_it_can_be_opened() {
     }
     let ran = run(&format!("plan 8GiB --pages 4KiB {with} --kernel 6.13.1"))
         .exits(0)
-        .says(&format!("know: sudo hugemr probe --device {name}"));
+        .says(&format!("know: hugemr probe --device {name}"));
     assert!(
         ran.err
             .contains(&format!("again: hugemr probe --device {name}")),

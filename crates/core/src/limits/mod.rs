@@ -11,6 +11,7 @@ pub use identity::{Change, Identity};
 
 use crate::device::Device;
 use crate::fact::{Kind, Limit, Source};
+use crate::host::{Platform, Tried};
 
 /// At least, and at most (`None`: not known).
 pub type Range = (u64, Option<u64>);
@@ -60,6 +61,8 @@ pub struct Seen {
     pub mrs: Range,
     /// The longest MR that was registered, bytes.
     pub longest: Option<u64>,
+    /// The shortest that was refused for its length, bytes.
+    pub refused: Option<u64>,
     /// Whether the device was given large pages.
     pub large_pages: Option<bool>,
 }
@@ -126,11 +129,21 @@ impl Record {
             let told = new.entries;
             return Err(Contradiction { told, known });
         }
+        let longest = self.seen.longest.max(new.longest);
+        let refused = [self.seen.refused, new.refused];
+        let refused = refused.into_iter().flatten().min();
+        let contradicted = refused.is_some_and(|refused| longest.is_some_and(|len| refused <= len));
+        let (longest, refused) = if contradicted {
+            (new.longest, new.refused)
+        } else {
+            (longest, refused)
+        };
         let seen = Seen {
             entries: entries.unwrap_or(new.entries),
             per_mr: both(self.seen.per_mr, new.per_mr).unwrap_or(new.per_mr),
             mrs: both(self.seen.mrs, new.mrs).unwrap_or(new.mrs),
-            longest: self.seen.longest.max(new.longest),
+            longest,
+            refused,
             large_pages: new.large_pages.or(self.seen.large_pages),
         };
         if seen == self.seen {
@@ -168,12 +181,26 @@ impl Record {
     }
 
     /// Puts what is known into the device: what was found narrows what the device says of itself, and replaces it where
-    /// they contradict each other.
-    pub fn apply(&self, device: &mut Device) {
+    /// they contradict each other. What only a probe finds goes into the device and the platform as measured by it.
+    pub fn apply(&self, device: &mut Device, platform: &mut Platform) {
         let date = date(self.seconds);
+        let by_probe = Source::new(Kind::Measured, format!("measured by probe on {date}"));
+        if let Some(worked) = self.seen.large_pages {
+            platform.large_pages = Some(Tried {
+                worked,
+                source: by_probe.clone(),
+            });
+        }
+        // A longer one than the device states is not taken from what once worked.
+        if let Some(refused) = self.seen.refused
+            && (device.max_mr_size.at_most()).is_none_or(|most| refused <= most)
+        {
+            let (low, high) = (self.seen.longest.unwrap_or(0), refused.saturating_sub(1));
+            device.max_mr_size = Limit::interval(low.min(high), Some(high), by_probe);
+        }
         let text = match self.confidence {
             Confidence::Probed => format!("probed on {date}"),
-            Confidence::Seen => format!("seen by register on {date}"),
+            Confidence::Seen => format!("seen on {date}"),
             Confidence::Told => format!("told by learn on {date}"),
         };
         let kind = match self.confidence {
@@ -298,7 +325,7 @@ mod tests {
     #[test]
     fn a_record_becomes_a_limit_with_its_date() {
         let mut device = Device::unlimited("d", Family::Erdma);
-        record((5, Some(9))).apply(&mut device);
+        record((5, Some(9))).apply(&mut device, &mut Platform::default());
         assert_eq!(
             (device.entries.certain(), device.entries.at_most()),
             (5, Some(9))
@@ -310,13 +337,48 @@ mod tests {
         assert!(device.entries_per_mr.is_unlimited());
     }
 
+    #[test]
+    fn what_a_probe_found_of_lengths_and_pages_is_applied_as_measured() {
+        let mut found = record(UNKNOWN);
+        let new = Seen {
+            longest: Some(32),
+            refused: Some(64),
+            large_pages: Some(false),
+            ..Seen::default()
+        };
+        assert_eq!(
+            found.learn(&new, Confidence::Probed, 1),
+            Ok(Learned::Narrowed)
+        );
+        let (mut device, mut platform) =
+            (Device::unlimited("d", Family::Erdma), Platform::default());
+        found.apply(&mut device, &mut platform);
+        let limit = &device.max_mr_size;
+        assert_eq!((limit.certain(), limit.at_most()), (32, Some(63)));
+        let tried = platform.large_pages.as_ref().expect("it was tried");
+        assert!(!tried.worked);
+        let by = "measured by probe on 1970-01-01, measured";
+        assert_eq!(tried.source.to_string(), by);
+        // Longer than the device states: no news.
+        device.max_mr_size = Limit::exact(48, Source::new(Kind::Documented, "test"));
+        found.apply(&mut device, &mut platform);
+        assert_eq!(device.max_mr_size.known(), Some(48));
+        // What is refused now and worked then is as it is now, and the other way round.
+        let new = Seen {
+            longest: Some(70),
+            ..Seen::default()
+        };
+        assert!(found.learn(&new, Confidence::Probed, 2).is_ok());
+        assert_eq!((found.seen.longest, found.seen.refused), (Some(70), None));
+    }
+
     /// A weak finding does not widen what is known.
     #[test]
     fn a_record_narrows_what_a_device_says_of_itself() {
         let with = |low, high, found| {
             let mut device = Device::unlimited("d", Family::Erdma);
             device.entries = Limit::interval(low, high, Source::new(Kind::Assumed, "profile"));
-            record(found).apply(&mut device);
+            record(found).apply(&mut device, &mut Platform::default());
             let limit = device.entries;
             (limit.certain(), limit.at_most(), limit.source.to_string())
         };

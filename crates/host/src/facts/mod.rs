@@ -73,6 +73,7 @@ impl Facts {
                 sg_fix: None,
                 mtt_va: self.driver.mtt_va,
                 iommu: pci::translated(&self.pci),
+                large_pages: None,
                 unknown: hugemr_core::host::Presumption::Affected,
             },
             nodes: Some(self.pools.nodes.clone()),

@@ -181,6 +181,7 @@ fn a_record() -> impl Strategy<Value = Record> {
         span(),
         proptest::option::of(0u64..1 << 60),
         any::<Option<bool>>(),
+        proptest::option::of(0u64..1 << 60),
     );
     (identity, seen, 0u64..1 << 40, 0usize..3).prop_map(|(i, s, seconds, c)| Record {
         identity: Identity {
@@ -196,6 +197,7 @@ fn a_record() -> impl Strategy<Value = Record> {
             per_mr: s.1,
             mrs: s.2,
             longest: s.3,
+            refused: s.5,
             large_pages: s.4,
         },
         confidence: [Confidence::Probed, Confidence::Seen, Confidence::Told][c],

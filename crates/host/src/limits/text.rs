@@ -37,6 +37,7 @@ struct WrittenRecord {
     entries_per_mr: Option<Span>,
     max_mr: Option<Span>,
     longest_mr: Option<u64>,
+    refused_mr: Option<u64>,
     large_pages: Option<bool>,
     #[serde(flatten)]
     rest: toml::Table,
@@ -137,6 +138,7 @@ fn record(one: WrittenRecord) -> Result<(Record, toml::Table), String> {
             per_mr: span("entries_per_mr", one.entries_per_mr)?,
             mrs: span("max_mr", one.max_mr)?,
             longest: one.longest_mr,
+            refused: one.refused_mr,
             large_pages: one.large_pages,
         },
         identity: Identity {
@@ -177,6 +179,7 @@ fn write(record: &Record, rest: toml::Table) -> WrittenRecord {
         entries_per_mr: span(seen.per_mr),
         max_mr: span(seen.mrs),
         longest_mr: seen.longest.map(|bytes| bytes.min(MOST)),
+        refused_mr: seen.refused.filter(|bytes| *bytes <= MOST),
         large_pages: seen.large_pages,
         rest,
     }

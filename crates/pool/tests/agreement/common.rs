@@ -98,6 +98,7 @@ pub(crate) fn platform() -> impl Strategy<Value = Platform> {
                 sg_fix,
                 mtt_va: Some(mtt_va),
                 iommu,
+                large_pages: None,
                 unknown,
             },
         )

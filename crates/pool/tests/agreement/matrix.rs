@@ -78,6 +78,7 @@ fn both_tables_agree_over_all_versions() {
                                 sg_fix,
                                 mtt_va: Some(mtt_va),
                                 iommu: Some(false),
+                                large_pages: None,
                                 unknown,
                             };
                             all += 1;

@@ -59,6 +59,7 @@ pub(super) fn platform(
         sg_fix,
         mtt_va,
         iommu,
+        large_pages: None,
         unknown: Presumption::Unaffected,
     }
 }

@@ -156,6 +156,11 @@ fn small_page_share(case: &Case<'_>, need: Option<u64>, s: &mut Scale) {
 pub(super) fn small_pages(case: &Case<'_>, s: &mut Scale) {
     let e = case.e;
     let scatter = Quirk::ScatterBoundary.on(&e.platform, e.family.unwrap_or(Family::Other));
+    let old = Quirk::NoLargePages.on(&e.platform, e.family.unwrap_or(Family::Other));
+    // What a probe saw says it of every MR, whatever is behind this one.
+    if old.counts() && e.platform.large_pages.is_some() && e.is_huge().is_none() {
+        s.points(format!("{}: {}", old.why, Quirk::NoLargePages.effect()));
+    }
     match (e.backing, e.effective_page) {
         (Some(BackingPages::Of(backing)), Some(page)) if page < backing => {
             s.proves(format!(
@@ -192,7 +197,6 @@ pub(super) fn small_pages(case: &Case<'_>, s: &mut Scale) {
         (_, None) => s.lacks("the page size of the MR"),
         _ => {}
     }
-    let old = Quirk::NoLargePages.on(&e.platform, e.family.unwrap_or(Family::Other));
     if old.counts() && e.is_huge() == Some(true) {
         s.proves(format!("{}: {}", old.why, Quirk::NoLargePages.effect()));
     }

@@ -73,6 +73,7 @@ impl Facts {
                 kernel: self.kernel.upstream(),
                 driver: self.driver.kind(),
                 sg_fix: None,
+                large_pages: None,
                 mtt_va: self.driver.mtt_va,
                 iommu: self.translated(),
                 unknown: Presumption::Affected,
