@@ -292,12 +292,12 @@ pub(crate) struct DiagnoseCommand {
     /// The error: EIO, 5, -5, or "Input/output error"
     #[arg(long, value_name = "ERRNO", value_parser = parse_errno, allow_negative_numbers = true)]
     pub(crate) errno: Option<Errno>,
-    /// A device of this host, whose measured limits are used
+    /// The device: its family, and its limits as far as they are known, are used
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     #[command(flatten)]
     pub(crate) limits: LimitsArgs,
-    /// Family of the device: erdma, efa, ionic, mlx4, ascend, verbs [default: erdma, or as the log says]
+    /// Family of the device: erdma, efa, ionic, mlx4, ascend, verbs [default: the device's, or as the log says; else erdma]
     #[arg(long, value_name = "FAMILY", value_parser = parse_family)]
     pub(crate) family: Option<hugemr_core::device::Family>,
     /// Length of the MR
