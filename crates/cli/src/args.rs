@@ -16,6 +16,7 @@ use std::str::FromStr;
 use clap::{Args, Parser, ValueEnum};
 use hugemr_core::backend::Access;
 use hugemr_core::errno::Errno;
+use hugemr_core::fact::{Kind, Source};
 use hugemr_core::host::Driver;
 use hugemr_core::plan::{Leave, OtherUse, Pages};
 use hugemr_core::size::{Bytes, PageSize, SizeError, ungrouped};
@@ -227,6 +228,21 @@ pub(crate) struct FactArgs {
     /// Which of these flags the config file gave.
     #[arg(skip)]
     pub(crate) configured: Vec<&'static str>,
+    /// That file.
+    #[arg(skip)]
+    pub(crate) config: PathBuf,
+}
+
+impl FactArgs {
+    /// Where the value of a flag comes from: the flag itself, or the config file.
+    pub(crate) fn source(&self, flag: &'static str) -> Source {
+        if self.configured.contains(&flag) {
+            let file = crate::typed::quoted(self.config.as_os_str());
+            Source::new(Kind::Given, format!("config file {file}"))
+        } else {
+            Source::new(Kind::Given, flag)
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hugemr_core::device::Device;
+use hugemr_core::fact::Limit;
 use hugemr_core::limits::{Confidence, Contradiction, Learned, Record, Seen};
 use hugemr_core::size::Grouped;
 use hugemr_host::limits::{self, LimitsError, Waiting};
@@ -53,7 +54,7 @@ fn own() -> Option<PathBuf> {
 }
 
 /// What is known of a device: of the own file, else of the host's. What cannot be read is said.
-pub(crate) fn known(args: &LimitsArgs, which: &Which) -> Option<Record> {
+pub(crate) fn known(args: &LimitsArgs, which: &Which) -> Option<(PathBuf, Record)> {
     let mine = place(args, &which.identity.device)?;
     let mut files = vec![mine];
     if args.limits.is_none() && files[0].as_path() != Path::new(SYSTEM) {
@@ -64,7 +65,7 @@ pub(crate) fn known(args: &LimitsArgs, which: &Which) -> Option<Record> {
         .find_map(|path| match limits::read(&path) {
             Ok(mut limits) => {
                 limits.rename(&which.former, &which.identity.device);
-                limits.of(&which.identity).cloned()
+                Some((path, limits.of(&which.identity)?.clone()))
             }
             Err(error) => {
                 remark(&format!("limits not used: {}", chain(&error)));
@@ -76,18 +77,48 @@ pub(crate) fn known(args: &LimitsArgs, which: &Which) -> Option<Record> {
         })
 }
 
-/// Puts what is known of the device into it. What is stale is said, and not used.
-pub(crate) fn apply(args: &LimitsArgs, which: &Which, device: &mut Device) {
-    let Some(record) = known(args, which) else {
-        return;
-    };
+/// Puts what is known of the device into it. What is stale is said, and not used. The way to correct what was used.
+pub(crate) fn apply(args: &LimitsArgs, which: &Which, device: &mut Device) -> Option<Correction> {
+    let (path, record) = known(args, which)?;
     if record.identity.changes(&which.identity).is_empty() {
-        record.apply(device);
+        let place = quoted(path.as_os_str());
+        record.apply_from(device, &place);
+        let file = args.quoted();
+        let file = file.map_or_else(String::new, |file| format!(" --limits {file}"));
+        Some(Correction {
+            text: correction(&path, (&record.identity.device, &which.named), &file),
+            place,
+        })
     } else {
         let file = args.quoted();
         let file = file.map_or_else(String::new, |file| format!(" --limits {file}"));
         remark(&format!("note: {}{file}", stale(&record, which)));
+        None
     }
+}
+
+/// How to correct what a limits file says of a device.
+pub(crate) struct Correction {
+    /// The file, as the sources of its limits name it.
+    place: String,
+    text: String,
+}
+
+impl Correction {
+    /// The way out of a limit, where the file is its source.
+    pub(crate) fn of(&self, limit: &Limit) -> Option<&str> {
+        let is_mine = limit.source.text.contains(&self.place);
+        is_mine.then_some(self.text.as_str())
+    }
+}
+
+/// The way out of a record that is wrong; its key in the file, and as `--device` takes it.
+fn correction(path: &Path, (key, named): (&str, &str), files: &str) -> String {
+    format!(
+        "if that is wrong, delete its block in {} (name = {key:?}), or probe: hugemr probe --device {}{files}",
+        path.display(),
+        quoted(named.as_ref())
+    )
 }
 
 /// What is stale about a record, what was measured then, and the command that measures it again.
@@ -144,6 +175,8 @@ pub(crate) struct Contradicted {
     error: Contradiction,
     /// Its key in the file, and as `--device` takes it.
     device: (String, String),
+    /// The flags of a command that names the file.
+    files: String,
 }
 
 impl NotSaved {
@@ -153,6 +186,7 @@ impl NotSaved {
                 path,
                 error,
                 device: (key, named),
+                files,
             }) => Failure {
                 exit: crate::exit::Exit::No,
                 ..Failure::usage(format_args!("not saved: {error}"))
@@ -162,10 +196,7 @@ impl NotSaved {
                 range(error.known),
                 path.display()
             ))
-            .with(format!(
-                "if that is wrong, delete its block there (name = {key:?}), or probe: hugemr probe --device {}",
-                quoted(named.as_ref())
-            )),
+            .with(correction(path, (key, named), files)),
             Self::File(error) => refused("not saved", error),
         }
     }
@@ -238,6 +269,9 @@ pub(crate) fn save(
             path,
             error,
             device: (now.device.clone(), which.named.clone()),
+            files: args
+                .quoted()
+                .map_or_else(String::new, |file| format!(" --limits {file}")),
         })),
         Ok((Ok(learned), record)) => Ok(Saved {
             path,

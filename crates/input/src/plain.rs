@@ -232,6 +232,7 @@ fn of_toml(message: &str) -> Option<String> {
             "a comma is missing"
         }
         "cannot recurse further; max recursion depth met" => "it is nested too deeply",
+        "invalid key-value pair" => "this is no line of the form key = value",
         "invalid basic string" | "invalid literal string" | "invalid string" => {
             "a text has no quote at its end"
         }

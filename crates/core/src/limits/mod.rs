@@ -167,10 +167,18 @@ impl Record {
         record
     }
 
-    /// Puts what is known into the device: what was found narrows what the device says of itself, and replaces it where
-    /// they contradict each other.
+    /// Puts what is known into the device, as [`apply_from`](Self::apply_from) does, without a place.
     pub fn apply(&self, device: &mut Device) {
-        let date = date(self.seconds);
+        self.apply_from(device, "");
+    }
+
+    /// Puts what is known into the device: what was found narrows what the device says of itself, and replaces it where
+    /// they contradict each other. `place` is where the record stands, for the source of a limit.
+    pub fn apply_from(&self, device: &mut Device, place: &str) {
+        let mut date = date(self.seconds);
+        if !place.is_empty() {
+            date = format!("{date}, in {place}");
+        }
         let text = match self.confidence {
             Confidence::Probed => format!("probed on {date}"),
             Confidence::Seen => format!("seen by register on {date}"),
