@@ -178,6 +178,13 @@ pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     if name.is_empty() {
         return Err(Failure::usage("--device: the name is empty").with(CHOOSE));
     }
+    if name.contains(char::is_control) && !name.starts_with("sim:") {
+        let name = crate::typed::quoted(name.as_ref());
+        return Err(Failure::usage(format_args!(
+            "--device {name}: a device of this host has no such characters in its name"
+        ))
+        .with(CHOOSE));
+    }
     if name.contains('/') && !name.starts_with("sim:") {
         return Err(Failure::usage(format_args!(
             "--device {name}: a device of this host has no / in its name"

@@ -352,6 +352,7 @@ mod tests {
             ("[table]\nkye = 1", "there is no key \"kye\" here, but key"),
             ("word = \"three\"", "\"three\" is none of one, two"),
             ("word = 5", "here belongs a word"),
+            ("{\"word\": \"one\"}", "no line of the form key = value"),
             ("either = []", "of no kind that belongs here"),
             (
                 "nmuber = 5",

@@ -234,15 +234,17 @@ fn a_refusal_by_what_was_learned_names_the_file() {
     let device = "sim:ecs.r8a.32xlarge";
     run(&learn(&path, device, "--fail 16KiB")).exits(0);
     let at = path.display();
-    run(&format!("plan 1GiB --device {device} --limits {at}"))
-        .exits(1)
-        .says("the limit comes from    told by learn on ")
-        .says(&format!("in {at}, given"))
-        .says(&format!("delete its block in {at} (name = \"{device}\")"))
-        .says(&format!("hugemr probe --device {device} --limits {at}"));
+    run(&format!(
+        "plan 1GiB --pages 2MiB --device {device} --limits {at}"
+    ))
+    .exits(1)
+    .says("the limit comes from    told by learn on ")
+    .says(&format!("in {at}, given"))
+    .says(&format!("delete its block in {at} (name = \"{device}\")"))
+    .says(&format!("hugemr probe --device {device} --limits {at}"));
     // Where another limit is met, the file has nothing to do with it.
     let ran = run(&format!(
-        "plan 1GiB --device {device} --limits {at} --budget 100"
+        "plan 1GiB --pages 2MiB --device {device} --limits {at} --budget 100"
     ))
     .exits(1);
     assert!(!ran.out.contains("delete its block"), "{}", ran.out);

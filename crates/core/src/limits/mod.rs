@@ -11,6 +11,7 @@ pub use identity::{Change, Identity};
 
 use crate::device::Device;
 use crate::fact::{Kind, Limit, Source};
+use crate::size::Grouped;
 
 /// At least, and at most (`None`: not known).
 pub type Range = (u64, Option<u64>);
@@ -90,7 +91,7 @@ pub enum Learned {
 
 /// What was told by hand contradicts what was measured here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("at least {} entries and fewer than {} contradict each other", told.0.max(known.0), told.1.into_iter().chain(known.1).min().map_or(u64::MAX, |most| most.saturating_add(1)))]
+#[error("at least {} entries and fewer than {} contradict each other", Grouped(told.0.max(known.0)), Grouped(told.1.into_iter().chain(known.1).min().map_or(u64::MAX, |most| most.saturating_add(1))))]
 pub struct Contradiction {
     /// What was told.
     pub told: Range,

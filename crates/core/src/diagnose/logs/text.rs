@@ -93,16 +93,16 @@ pub(super) fn fails(line: &str, from: usize, words: &[&str]) -> bool {
     const NONE: [&str; 3] = ["no", "0", "zero"];
     let says = |at: usize, word: &str| {
         let before = line[..at].trim_end_matches(' ');
-        let stands = |no: &&str| {
+        let stands = |no: &str| {
             before
                 .strip_suffix(no)
-                .is_some_and(|rest| **no == *"n't" || !is_inside_a_word(before, rest.len()))
+                .is_some_and(|rest| no == "n't" || !is_inside_a_word(before, rest.len()))
         };
         let is_counted = ["errors", "failures", "error:", "failure:"]
             .iter()
             .any(|noun| line[at..].starts_with(noun));
         let is_negated =
-            NOT.iter().any(|no| stands(&no)) || is_counted && NONE.iter().any(|no| stands(&no));
+            NOT.iter().any(|no| stands(no)) || is_counted && NONE.iter().any(|no| stands(no));
         let is_of_failing = word.starts_with('c') && line[at + word.len()..].starts_with(" fail");
         !is_negated && !is_of_failing
     };
