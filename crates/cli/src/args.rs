@@ -16,6 +16,7 @@ use std::str::FromStr;
 use clap::{Args, Parser, ValueEnum};
 use hugemr_core::backend::Access;
 use hugemr_core::errno::Errno;
+use hugemr_core::fact::{Kind, Source};
 use hugemr_core::host::Driver;
 use hugemr_core::plan::{Leave, OtherUse, Pages};
 use hugemr_core::size::{Bytes, PageSize, SizeError, ungrouped};
@@ -227,6 +228,21 @@ pub(crate) struct FactArgs {
     /// Which of these flags the config file gave.
     #[arg(skip)]
     pub(crate) configured: Vec<&'static str>,
+    /// That file.
+    #[arg(skip)]
+    pub(crate) config: PathBuf,
+}
+
+impl FactArgs {
+    /// Where the value of a flag comes from: the flag itself, or the config file.
+    pub(crate) fn source(&self, flag: &'static str) -> Source {
+        if self.configured.contains(&flag) {
+            let file = crate::typed::quoted(self.config.as_os_str());
+            Source::new(Kind::Given, format!("config file {file}"))
+        } else {
+            Source::new(Kind::Given, flag)
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -292,12 +308,12 @@ pub(crate) struct DiagnoseCommand {
     /// The error: EIO, 5, -5, or "Input/output error"
     #[arg(long, value_name = "ERRNO", value_parser = parse_errno, allow_negative_numbers = true)]
     pub(crate) errno: Option<Errno>,
-    /// A device of this host, whose measured limits are used
+    /// The device: its family, and its limits as far as they are known, are used
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     #[command(flatten)]
     pub(crate) limits: LimitsArgs,
-    /// Family of the device: erdma, efa, ionic, mlx4, ascend, verbs [default: erdma, or as the log says]
+    /// Family of the device: erdma, efa, ionic, mlx4, ascend, verbs [default: the device's, or as the log says; else erdma]
     #[arg(long, value_name = "FAMILY", value_parser = parse_family)]
     pub(crate) family: Option<hugemr_core::device::Family>,
     /// Length of the MR

@@ -117,6 +117,7 @@ pub(crate) fn apply(named: Option<&Path>, command: &mut Command) -> Result<(), F
         device.clone_from(&config.device);
     }
     if let Some(facts) = facts {
+        facts.config = path;
         if let Some(keys) = device.as_ref().and_then(|name| config.devices.get(name)) {
             fill(facts, keys);
         }

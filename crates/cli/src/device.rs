@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use hugemr_core::backend::{RegBackend, VerifyBackend};
 use hugemr_core::chunks::{Chunk, Segment};
-use hugemr_core::device::Device;
+use hugemr_core::device::{Device, Family};
 use hugemr_core::fact::{Kind, Limit, Source};
-use hugemr_core::host::Host;
+use hugemr_core::host::{Host, Platform};
 use hugemr_core::layout::PhysRun;
 use hugemr_core::size::PageSize;
 use hugemr_host::root::Root;
@@ -131,10 +131,59 @@ pub(crate) fn which(name: &str) -> Result<Which, Failure> {
     Ok(identity::unopened(name))
 }
 
+/// What a name alone tells of a device that is not opened.
+pub(crate) struct Named {
+    pub(crate) which: Which,
+    /// The family; `None` where neither the name nor this host tells.
+    pub(crate) family: Option<Family>,
+    /// The limits that a simulated device has; none of a real one.
+    pub(crate) limits: Device,
+    /// Kernel and driver of a simulated device; nothing of a real one.
+    pub(crate) platform: Platform,
+}
+
+/// The device that a name means, for a command that registers nothing on it but reasons about it.
+pub(crate) fn named(name: &str) -> Result<Named, Failure> {
+    check_name(name)?;
+    if name.starts_with("sim:") {
+        let device = open_simulated(name, &Overrides::default())?;
+        return Ok(Named {
+            which: identity::simulated(&device),
+            family: Some(device.device().family),
+            limits: device.device().clone(),
+            platform: device.platform().clone(),
+        });
+    }
+    let family = family(&Root::real(), name);
+    Ok(Named {
+        which: identity::unopened(name),
+        family,
+        limits: Device::unlimited(name, family.unwrap_or(Family::Other)),
+        platform: Platform::default(),
+    })
+}
+
+/// The family of a real device: by the vendor that sysfs tells where it is on this host, else by its name.
+fn family(root: &Root, name: &str) -> Option<Family> {
+    let text = root.text(&format!("/sys/class/infiniband/{name}/device/vendor"));
+    let vendor = text.and_then(|text| u32::from_str_radix(text.strip_prefix("0x")?, 16).ok());
+    match vendor {
+        Some(vendor) => Some(Family::of_device(name, vendor)),
+        None => Family::of_name(name),
+    }
+}
+
 /// Refuses what can be the name of no device.
 pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     if name.is_empty() {
         return Err(Failure::usage("--device: the name is empty").with(CHOOSE));
+    }
+    if name.contains(char::is_control) && !name.starts_with("sim:") {
+        let name = crate::typed::quoted(name.as_ref());
+        return Err(Failure::usage(format_args!(
+            "--device {name}: a device of this host has no such characters in its name"
+        ))
+        .with(CHOOSE));
     }
     if name.contains('/') && !name.starts_with("sim:") {
         return Err(Failure::usage(format_args!(

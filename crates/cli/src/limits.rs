@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hugemr_core::device::Device;
+use hugemr_core::fact::Limit;
 use hugemr_core::host::Platform;
 use hugemr_core::limits::{Confidence, Contradiction, Learned, Record, Seen};
 use hugemr_core::size::Grouped;
@@ -54,7 +55,7 @@ fn own() -> Option<PathBuf> {
 }
 
 /// What is known of a device: of the own file, else of the host's. What cannot be read is said.
-pub(crate) fn known(args: &LimitsArgs, which: &Which) -> Option<Record> {
+pub(crate) fn known(args: &LimitsArgs, which: &Which) -> Option<(PathBuf, Record)> {
     let mine = place(args, &which.identity.device)?;
     let mut files = vec![mine];
     if args.limits.is_none() && files[0].as_path() != Path::new(SYSTEM) {
@@ -65,7 +66,7 @@ pub(crate) fn known(args: &LimitsArgs, which: &Which) -> Option<Record> {
         .find_map(|path| match limits::read(&path) {
             Ok(mut limits) => {
                 limits.rename(&which.former, &which.identity.device);
-                limits.of(&which.identity).cloned()
+                Some((path, limits.of(&which.identity)?.clone()))
             }
             Err(error) => {
                 remark(&format!("limits not used: {}", chain(&error)));
@@ -78,20 +79,48 @@ pub(crate) fn known(args: &LimitsArgs, which: &Which) -> Option<Record> {
 }
 
 /// Puts what is known of the device into it, and into the platform that it was measured on. What is stale is said, and not used.
+/// The way to correct what was used.
 pub(crate) fn apply(
     args: &LimitsArgs,
     which: &Which,
     device: &mut Device,
     platform: &mut Platform,
-) {
-    let Some(record) = known(args, which) else {
-        return;
-    };
+) -> Option<Correction> {
+    let (path, record) = known(args, which)?;
     if record.identity.changes(&which.identity).is_empty() {
-        record.apply(device, platform);
+        let place = quoted(path.as_os_str());
+        record.apply_from(device, platform, &place);
+        Some(Correction {
+            text: correction(&path, &record.identity.device, &measure(args, &which.named)),
+            place,
+        })
     } else {
         remark(&format!("note: {}", stale(args, &record, which)));
+        None
     }
+}
+
+/// How to correct what a limits file says of a device.
+pub(crate) struct Correction {
+    /// The file, as the sources of its limits name it.
+    place: String,
+    text: String,
+}
+
+impl Correction {
+    /// The way out of a limit, where the file is its source.
+    pub(crate) fn of(&self, limit: &Limit) -> Option<&str> {
+        let is_mine = limit.source.text.contains(&self.place);
+        is_mine.then_some(self.text.as_str())
+    }
+}
+
+/// The way out of a record that is wrong: its file, its key there, and the command that measures the device.
+fn correction(path: &Path, key: &str, measure: &str) -> String {
+    format!(
+        "if that is wrong, delete its block in {} (name = {key:?}), or probe: {measure}",
+        path.display()
+    )
 }
 
 /// What is stale about a record, what was measured then, and the command that measures it again.
@@ -192,9 +221,7 @@ impl NotSaved {
                 range(error.known),
                 path.display()
             ))
-            .with(format!(
-                "if that is wrong, delete its block there (name = {key:?}), or probe: {measure}"
-            )),
+            .with(correction(path, key, measure)),
             Self::File(error) => refused("not saved", error),
         }
     }

@@ -82,7 +82,12 @@ fn not_parsed(error: &clap::Error) -> ExitCode {
             Ok(()) => Exit::Yes.into(),
         };
     }
-    if std::env::args_os().any(|word| word == "--json") {
+    let json = std::env::args_os().any(|word| word == "--json");
+    if let Some(failure) = below_zero(error) {
+        report(&failure, json.then_some(json::Style::Document));
+        return failure.exit.into();
+    }
+    if json {
         let text = error.to_string();
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let what = lines
@@ -95,6 +100,30 @@ fn not_parsed(error: &clap::Error) -> ExitCode {
     }
     let _broken_pipe = error.print();
     Exit::Usage.into()
+}
+
+/// A number below 0, which clap takes for a flag: said with the flag before it.
+fn below_zero(error: &clap::Error) -> Option<Failure> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    let ContextValue::String(word) = error.get(ContextKind::InvalidArg)? else {
+        return None;
+    };
+    let is_number = word
+        .strip_prefix('-')?
+        .starts_with(|c: char| c.is_ascii_digit());
+    if error.kind() != ErrorKind::UnknownArgument || !is_number {
+        return None;
+    }
+    let words: Vec<String> = std::env::args().collect();
+    let at = words
+        .iter()
+        .position(|other| other.starts_with(word.as_str()))?;
+    let of = words[..at].last().filter(|before| before.starts_with("--"));
+    let of = of.map_or_else(String::new, |flag| format!("{flag} "));
+    Some(
+        Failure::usage(format_args!("{of}{word}: sizes and counts are from 0 on"))
+            .with("what is taken: --help"),
+    )
 }
 
 fn run(command: Command) -> Ended {

@@ -1,7 +1,7 @@
 //! From the command line to a request and to facts: the one place where flags meet each other.
 
 use hugemr_core::device::{Device, Family};
-use hugemr_core::fact::{Kind, Limit, Source};
+use hugemr_core::fact::Limit;
 use hugemr_core::host::{Driver, Host};
 use hugemr_core::plan::{PlanRequest, Wish};
 use hugemr_core::size::Bytes;
@@ -19,6 +19,7 @@ pub(crate) fn request(what: &WhatArgs) -> PlanRequest {
     request.chunk = what.shape.chunk.as_ref().map(|size| size.bytes);
     request.block = what.shape.block.as_ref().map(|size| size.bytes);
     request.max_mr_size = what.facts.max_mr_size.as_ref().map(|size| size.bytes);
+    request.max_mr_size_from = Some(what.facts.source("--max-mr-size"));
     request.single = what.shape.one_mr;
     request.devices = what.shape.devices;
     request.pds = what.shape.pds;
@@ -69,14 +70,7 @@ pub(crate) fn consistent(facts: &FactArgs, device: &Device, host: &Host) -> Resu
 
 /// Puts what the user knows better over what was read.
 pub(crate) fn apply_facts(facts: &FactArgs, device: &mut Device, host: &mut Host) {
-    let given = |flag: &'static str| {
-        let text = if facts.configured.contains(&flag) {
-            "config file"
-        } else {
-            flag
-        };
-        Source::new(Kind::Given, text)
-    };
+    let given = |flag| facts.source(flag);
     if let Some(n) = facts.max_mr {
         device.max_mr = Limit::exact(n, given("--max-mr"));
     }

@@ -155,6 +155,23 @@ fn bad_usage_is_said() {
     }
 }
 
+/// More than any memory: what could be reserved is said, and the size for which that is enough.
+#[test]
+fn what_cannot_be_reserved_names_the_size_that_could() {
+    let words = "register 60TiB --device sim:ecs.r8a.32xlarge --memory real --reserve --pages 2MiB";
+    let words: Vec<&str> = words.split(' ').collect();
+    let out = output(&mut hugemr(&words));
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(
+        said.contains("huge pages of 2 MiB at most, free ones among them ("),
+        "{said}"
+    );
+    let none = said.contains(" 0 huge pages of 2 MiB at most");
+    let way = said.contains(" would fit: hugemr register ") && said.contains(" --reserve");
+    assert!(none != way, "{said}");
+}
+
 #[test]
 #[ignore = "needs huge pages and root"]
 fn the_pool_is_raised_used_and_lowered_by_exactly_what_was_added() {

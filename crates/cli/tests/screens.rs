@@ -73,6 +73,7 @@ fn a_plan_that_does_not_fit() {
         screen(line, ""),
         str![[r#"
 does not fit: needs 234,881,024 MTT entries, the device has 33,554,431 (7.0 x)
+  the limit comes from    simulated; upper bound of the article, inferred
   ibv_reg_mr would return EIO at MR 1 (counted from 0) of 14 (16,777,216 entries per 64 GiB MR)
   largest on 4KiB         128 GiB - 4 KiB
   way out      2 MiB pages: 458,752 pages, 14 MRs of 64 GiB         hugemr plan 896GiB --device sim:ecs.r8a.32xlarge --pages 2MiB

@@ -79,12 +79,29 @@ impl Family {
             0x1d0f => Self::Efa,
             0x1dd8 => Self::Ionic,
             0x19e5 => Self::Ascend,
-            _ if name.starts_with("erdma") => Self::Erdma,
-            _ if name.starts_with("mlx4") => Self::Mlx4,
-            _ if name.starts_with("ionic") => Self::Ionic,
-            _ if name.starts_with("efa") || name.starts_with("rdmap") => Self::Efa,
-            _ => Self::Other,
+            _ => Self::of_name(name).unwrap_or(Self::Other),
         }
+    }
+
+    /// The family that a device's name alone tells; `None` for a name that no driver gives by itself, as that of a device
+    /// that was renamed.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        const PREFIXES: [(&str, Family); 11] = [
+            ("erdma", Family::Erdma),
+            ("mlx4", Family::Mlx4),
+            ("ionic", Family::Ionic),
+            ("efa", Family::Efa),
+            ("rdmap", Family::Efa),
+            ("mlx5", Family::Other),
+            ("hns", Family::Other),
+            ("bnxt_re", Family::Other),
+            ("irdma", Family::Other),
+            ("rxe", Family::Other),
+            ("siw", Family::Other),
+        ];
+        let known = |(prefix, _): &&(&str, Self)| name.starts_with(prefix);
+        PREFIXES.iter().find(known).map(|(_, family)| *family)
     }
 
     /// How the family says no.
@@ -207,5 +224,7 @@ mod tests {
         }
         assert_eq!(Family::of_device("erdma_0", 0), Family::Erdma);
         assert_eq!(Family::of_device("rxe0", 0), Family::Other);
+        assert_eq!(Family::of_name("mlx5_0"), Some(Family::Other));
+        assert_eq!(Family::of_name("rocep0s5"), None);
     }
 }

@@ -66,8 +66,13 @@ pub enum LearnError {
     /// A failure with no MR at all.
     #[error("a failure of 0 MRs says nothing")]
     NoMr,
+    /// One entry did not fit, and no table has none.
+    #[error(
+        "1 entry did not fit: a table without entries is none, so another reason refused it (hugemr diagnose --errno ERRNO)"
+    )]
+    NoTable,
     /// What failed needs no more than what fitted: the budget was not the reason, or was not the same.
-    #[error("{} fitted and {high_excl} did not: that is no limit of the table", Count(*low, "entry"))]
+    #[error("{} fitted and {} did not: that is no limit of the table", Count(*low, "entry"), Grouped(*high_excl))]
     Contradiction {
         /// So many fitted.
         low: u64,
@@ -98,6 +103,10 @@ pub fn budget(
         learned.high_excl = Some(learned.high_excl.map_or(entries, |high| high.min(entries)));
     }
     match learned {
+        Learned {
+            low: 0,
+            high_excl: Some(1),
+        } => Err(LearnError::NoTable),
         Learned {
             low,
             high_excl: Some(high_excl),
@@ -143,6 +152,12 @@ mod tests {
             high_excl: Some(33_007_840),
         };
         assert_eq!(learned, Ok(want));
+    }
+
+    #[test]
+    fn a_table_without_entries_is_none() {
+        assert_eq!(budget([], [tried(4096, 1)]), Err(LearnError::NoTable));
+        assert!(budget([], [tried(4097, 1)]).is_ok());
     }
 
     #[test]

@@ -232,6 +232,7 @@ fn of_toml(message: &str) -> Option<String> {
             "a comma is missing"
         }
         "cannot recurse further; max recursion depth met" => "it is nested too deeply",
+        "invalid key-value pair" => "this is no line of the form key = value",
         "invalid basic string" | "invalid literal string" | "invalid string" => {
             "a text has no quote at its end"
         }
@@ -351,6 +352,7 @@ mod tests {
             ("[table]\nkye = 1", "there is no key \"kye\" here, but key"),
             ("word = \"three\"", "\"three\" is none of one, two"),
             ("word = 5", "here belongs a word"),
+            ("{\"word\": \"one\"}", "no line of the form key = value"),
             ("either = []", "of no kind that belongs here"),
             (
                 "nmuber = 5",

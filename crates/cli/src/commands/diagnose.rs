@@ -3,18 +3,20 @@
 use std::io::{BufRead, BufReader, Read as _};
 use std::path::Path;
 
-use hugemr_core::device::{Device, Family};
+use hugemr_core::device::Family;
 use hugemr_core::diagnose::logs::{LONGEST_LINE, Log};
 use hugemr_core::diagnose::{Diagnosis, Evidence, diagnose, given};
 use hugemr_core::fact::{Kind, Limit, Source};
+use hugemr_core::host::Driver;
 use hugemr_core::size::{Count, Grouped, plural};
 use hugemr_input::InputError;
 use serde_json::json;
 
-use super::say;
+use super::{remark, say};
 use crate::args::{Budget, DiagnoseCommand, Memlock};
-use crate::device::{self, Which};
+use crate::device::{self, Named};
 use crate::exit::{Ended, Exit, Failure};
+use crate::typed::quoted;
 use crate::{json, limits, render};
 
 pub(crate) fn run(command: &DiagnoseCommand) -> Ended {
@@ -26,9 +28,13 @@ pub(crate) fn run(command: &DiagnoseCommand) -> Ended {
             "neither --errno ERRNO nor a LOG was given (- is the log on standard input); see hugemr diagnose --help",
         ));
     };
-    let which = which(command)?;
-    let mut evidence = Evidence::of_errno(errno, command.family.unwrap_or(Family::Erdma));
-    told(command, which.as_ref(), &mut evidence);
+    let named = named(command)?;
+    let mut evidence = Evidence {
+        // Without a device it is taken for one of eRDMA.
+        family: named.is_none().then_some(Family::Erdma),
+        ..Evidence::of_errno(errno, Family::Erdma)
+    };
+    told(command, named.as_ref(), &mut evidence);
     let diagnosis = diagnose(&evidence);
     if command.json {
         json::write(&json::diagnosis(&diagnosis))?;
@@ -42,25 +48,44 @@ pub(crate) fn run(command: &DiagnoseCommand) -> Ended {
     })
 }
 
-/// The device that was named.
-fn which(command: &DiagnoseCommand) -> Result<Option<Which>, Failure> {
-    command.device.as_deref().map(device::which).transpose()
+/// The device that was named. That it is of another family than was stated is said.
+fn named(command: &DiagnoseCommand) -> Result<Option<Named>, Failure> {
+    let named = command.device.as_deref().map(device::named).transpose()?;
+    if let Some(named) = &named
+        && let (Some(stated), Some(family)) = (command.family, named.family)
+        && stated != family
+    {
+        remark(&format!(
+            "note: {} is of the family {}, and --family {} is taken",
+            quoted(named.which.named.as_ref()),
+            family.name(),
+            stated.name()
+        ));
+    }
+    Ok(named)
 }
 
 /// What the flags tell goes over what the log tells.
-fn told(command: &DiagnoseCommand, which: Option<&Which>, evidence: &mut Evidence) {
+fn told(command: &DiagnoseCommand, named: Option<&Named>, evidence: &mut Evidence) {
     let source = |flag: &'static str| Source::new(Kind::Given, flag);
     if let Some(length) = &command.length {
         evidence.length = Some(length.bytes);
     }
     evidence.stated = command.typed.stated();
     evidence.effective_page = command.page.or(evidence.effective_page);
-    if let Some(which) = which {
-        evidence.device = Some(crate::typed::quoted(which.named.as_ref()));
+    if let Some(named) = named {
+        let name = &named.which.named;
+        evidence.device = Some(quoted(name.as_ref()));
         // Where it is not here, the failure can be one of another host.
-        evidence.device_present = device::is_present(&which.named).then_some(true);
-        measured(command, which, evidence);
+        evidence.device_present = device::is_present(name).then_some(true);
+        evidence.family = named.family.or(evidence.family);
+        let known = &named.platform;
+        if known.kernel.is_some() || known.driver != Driver::Unknown {
+            evidence.platform = known.clone();
+        }
+        limits_of(command, named, evidence);
     }
+    evidence.family = command.family.or(evidence.family);
     if let Some(size) = &command.max_mr_size {
         evidence.max_mr_size = Some(given(size.bytes, "--max-mr-size"));
     }
@@ -78,25 +103,32 @@ fn told(command: &DiagnoseCommand, which: Option<&Which>, evidence: &mut Evidenc
     }
 }
 
-/// What the limits file says of the device.
-fn measured(command: &DiagnoseCommand, which: &Which, evidence: &mut Evidence) {
-    let name = &which.named;
-    let mut device = Device::unlimited(name, Family::of_device(name, 0));
-    limits::apply(&command.limits, which, &mut device, &mut evidence.platform);
-    if !device.entries.is_unlimited() {
-        evidence.entries_budget = Some(device.entries);
-    }
-    if !device.max_mr_size.is_unlimited() {
-        evidence.max_mr_size = Some(device.max_mr_size);
-    }
-    if !device.max_mr.is_unlimited() {
-        evidence.max_mr = Some(device.max_mr);
+/// The limits that a simulated device has, and what the limits file says of the device. A limit that nobody states says
+/// nothing about a failure.
+fn limits_of(command: &DiagnoseCommand, named: &Named, evidence: &mut Evidence) {
+    let mut device = named.limits.clone();
+    limits::apply(
+        &command.limits,
+        &named.which,
+        &mut device,
+        &mut evidence.platform,
+    );
+    let places = [
+        (&mut evidence.max_mr_size, device.max_mr_size),
+        (&mut evidence.max_mr, device.max_mr),
+        (&mut evidence.entries_budget, device.entries),
+        (&mut evidence.entries_per_mr, device.entries_per_mr),
+    ];
+    for (place, limit) in places {
+        if !limit.is_unlimited() {
+            *place = Some(limit);
+        }
     }
 }
 
 /// Every failure that a log reports.
 fn log(command: &DiagnoseCommand, path: &Path) -> Ended {
-    let which = which(command)?;
+    let named = named(command)?;
     let mut log = Log::default();
     if path == Path::new("-") {
         read(&mut std::io::stdin().lock(), &mut log).map_err(InputError::from)
@@ -109,13 +141,15 @@ fn log(command: &DiagnoseCommand, path: &Path) -> Ended {
         .into_iter()
         .map(|failure| {
             let mut evidence = failure.evidence;
-            evidence.family = command.family.or(evidence.family);
-            told(command, which.as_ref(), &mut evidence);
+            let said = evidence.family;
+            told(command, named.as_ref(), &mut evidence);
+            differs(failure.line, said, &evidence);
             (failure.line, failure.count, diagnose(&evidence))
         })
         .collect();
     let (lines, understood, dropped) = log.counts();
     let silent = log.without_errno();
+    let (cut, cut_lines) = log.cut();
     if command.json {
         json::write(&json!({
             "schema": "hugemr/diagnosis-log/1",
@@ -124,6 +158,7 @@ fn log(command: &DiagnoseCommand, path: &Path) -> Ended {
             "facts": log.facts(),
             "without_errno": { "count": silent.count, "lines": silent.lines },
             "dropped": dropped,
+            "cut": { "count": cut, "lines": cut_lines },
             "failures": answers.iter().map(|(line, count, diagnosis)| json!({
                 "line": line, "count": count, "diagnosis": json::diagnosis(diagnosis),
             })).collect::<Vec<_>>(),
@@ -153,6 +188,9 @@ fn log(command: &DiagnoseCommand, path: &Path) -> Ended {
                 Count(lines, "line")
             ))?;
         }
+        if cut > 0 {
+            say(&render::diagnosis::cut(cut, cut_lines))?;
+        }
     }
     let told = answers
         .iter()
@@ -160,7 +198,20 @@ fn log(command: &DiagnoseCommand, path: &Path) -> Ended {
     Ok(if told { Exit::Yes } else { Exit::No })
 }
 
-/// Reads anything line by line, in bounded memory: of a longer line only the beginning counts.
+/// Says where a flag goes over the family that the log tells.
+fn differs(line: u64, said: Option<Family>, evidence: &Evidence) {
+    if let (Some(said), Some(taken)) = (said, evidence.family)
+        && said != taken
+    {
+        remark(&format!(
+            "note: line {line} is of the family {}, and {} is taken, as was stated",
+            said.name(),
+            taken.name()
+        ));
+    }
+}
+
+/// Reads anything line by line, in bounded memory: of a line beyond [`LONGEST_LINE`] only the beginning counts.
 fn read(from: &mut impl BufRead, log: &mut Log) -> std::io::Result<()> {
     let mut line = Vec::new();
     loop {

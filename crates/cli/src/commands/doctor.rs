@@ -47,6 +47,7 @@ pub(crate) fn run(command: &DoctorCommand) -> Ended {
     let mut plan_request = wish.map(|bytes| PlanRequest::total(bytes).pages(command.pages));
     if let Some(request) = &mut plan_request {
         request.max_mr_size = command.facts.max_mr_size.as_ref().map(|size| size.bytes);
+        request.max_mr_size_from = Some(command.facts.source("--max-mr-size"));
     }
     let mut report = examine(&Case {
         facts: &facts,

@@ -2,8 +2,11 @@
 
 use std::num::NonZeroU64;
 
+use hugemr_core::device::Device;
+use hugemr_core::fact::Fit;
 use hugemr_core::learn::{LearnError, Tried, budget};
-use hugemr_core::limits::{Confidence, Learned, Seen};
+use hugemr_core::limits::{Confidence, Learned, Range, Seen};
+use hugemr_core::size::Bytes;
 use serde_json::json;
 
 use super::{remark, say};
@@ -27,7 +30,7 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
         )
         .with("what fitted and what was refused: hugemr learn --ok 95GiB --fail 96GiB"));
     }
-    let which = command.device.as_deref().map(device::which).transpose()?;
+    let named = command.device.as_deref().map(device::named).transpose()?;
     if let Some(name) = command.device.as_deref()
         && !name.starts_with("sim:")
         && !device::is_present(name)
@@ -45,7 +48,7 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
     };
     let learned = match budget(tried(&command.ok)?, tried(&command.fail)?) {
         Ok(learned) => learned,
-        Err(error @ LearnError::Contradiction { .. }) => {
+        Err(error @ (LearnError::Contradiction { .. } | LearnError::NoTable)) => {
             return Err(Failure {
                 exit: Exit::No,
                 ..Failure::usage(error)
@@ -54,6 +57,13 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
         Err(error) => return Err(Failure::usage(error)),
     };
     let entries = (learned.low, learned.high_excl.map(|high| high - 1));
+    for note in named
+        .iter()
+        .flat_map(|named| against(command, entries, &named.limits))
+    {
+        remark(&format!("note: {note}"));
+    }
+    let which = named.map(|named| named.which);
     let saved = which.as_ref().map(|which| {
         let seen = Seen {
             entries,
@@ -112,4 +122,32 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
         }
         None => Ok(Exit::Yes),
     }
+}
+
+/// What the device itself says against what was told.
+fn against(command: &LearnCommand, (low, high): Range, device: &Device) -> Vec<String> {
+    let longest = |size: &&Size| device.max_mr_size.fit(size.bytes) == Fit::Over;
+    let tries = command.ok.iter().chain(&command.fail).filter(longest);
+    let mut notes: Vec<String> = tries
+        .map(|size| {
+            format!(
+                "{} is no one MR on {}, whose max_mr_size is {} ({}): the entries are reckoned as if it were",
+                size.text,
+                device.name,
+                Bytes(device.max_mr_size.at_most().unwrap_or(0)),
+                device.max_mr_size.source
+            )
+        })
+        .collect();
+    let table = &device.entries;
+    let is_above = table.fit(low) == Fit::Over;
+    if !table.is_unlimited() && (is_above || high.is_some_and(|high| high < table.certain())) {
+        notes.push(format!(
+            "{} itself has {} ({}), which contradicts what was told; what was told counts",
+            device.name,
+            limits::entries((table.certain(), table.at_most()), "table "),
+            table.source
+        ));
+    }
+    notes
 }

@@ -22,6 +22,8 @@ pub(crate) struct Asked {
     pub(crate) host: Host,
     pub(crate) opened: device::Opened,
     pub(crate) which: device::Which,
+    /// How to correct what the limits file says of the device, where it was used.
+    pub(crate) correction: Option<limits::Correction>,
 }
 
 /// Opens the device, reads the facts, makes the request.
@@ -33,7 +35,7 @@ pub(crate) fn ask(what: &WhatArgs) -> Result<Asked, Failure> {
     let (opened, mut host) = device::open(what.device.as_deref(), &what.facts)?;
     let mut device = opened.device();
     let which = opened.which();
-    limits::apply(&what.facts.limits, &which, &mut device, &mut host.platform);
+    let correction = limits::apply(&what.facts.limits, &which, &mut device, &mut host.platform);
     request::apply_facts(&what.facts, &mut device, &mut host);
     request::consistent(&what.facts, &device, &host)?;
     Ok(Asked {
@@ -42,6 +44,7 @@ pub(crate) fn ask(what: &WhatArgs) -> Result<Asked, Failure> {
         host,
         opened,
         which,
+        correction,
     })
 }
 
@@ -116,7 +119,7 @@ pub(crate) fn refused(
         let document = RefusalDocument::new(&asked.device.name, refusal, &ways, &asked.host);
         json::write_as(style, &document)?;
     } else {
-        say(&render::refusal(refusal, &ways))?;
+        say(&render::refusal(refusal, &ways, asked.correction.as_ref()))?;
     }
     Ok(Exit::No)
 }

@@ -15,7 +15,7 @@ use crate::args::{Memlock, ProbeCommand};
 use crate::device::{self, Opened, Which, probe::Probed};
 use crate::exit::{Ended, Exit, Failure};
 use crate::limits::{self, NotSaved, Saved};
-use crate::render::probe as render;
+use crate::render::{probe as render, words};
 use crate::signals::Watch;
 use crate::typed::Change;
 use crate::{json, request};
@@ -93,8 +93,8 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
     let watch = Watch::start()?;
     if !command.json {
         remark(&format!(
-            "probing {name} for up to {:?}: until it ends, registrations of other programs on this device can fail",
-            command.deadline
+            "probing {name} for up to {}: until it ends, registrations of other programs on this device can fail",
+            words::deadline(command.deadline)
         ));
     }
     let begin = Instant::now();

@@ -136,7 +136,9 @@ pub(crate) fn processes(device: &str) -> std::io::Result<Vec<Row>> {
 fn budget(command: &UsageCommand, name: &str) -> Result<Range, Failure> {
     let which = device::which(name)?;
     Ok(match limits::known(&command.limits, &which) {
-        Some(record) if record.identity.changes(&which.identity).is_empty() => record.seen.entries,
+        Some((_, record)) if record.identity.changes(&which.identity).is_empty() => {
+            record.seen.entries
+        }
         _ => hugemr_core::limits::UNKNOWN,
     })
 }

@@ -1,6 +1,6 @@
 //! A diagnosis: the summary, then causes in order, each with evidence, what would decide, and the fix.
 
-use hugemr_core::diagnose::logs::WithoutErrno;
+use hugemr_core::diagnose::logs::{LONGEST_LINE, WithoutErrno};
 use hugemr_core::diagnose::{Diagnosis, Ranked, Standing};
 use hugemr_core::size::{Bytes, Count, Grouped, plural};
 
@@ -63,21 +63,30 @@ fn undecided(diagnosis: &Diagnosis) -> Option<String> {
         .then(|| format!("cannot tell which of {left}: {why}"))
 }
 
+/// Numbers of lines, and whether there are more.
+fn numbers(lines: &[u64], count: u64) -> String {
+    let mut list: Vec<String> = lines.iter().map(|n| Grouped(*n).to_string()).collect();
+    if count > lines.len() as u64 {
+        list.push("...".to_owned());
+    }
+    format!("{} {}", plural(count, "line", "lines"), list.join(", "))
+}
+
 /// The failures of a log whose errno cannot be read, where others have one.
 pub(crate) fn without_errno(silent: &WithoutErrno) -> String {
-    let mut lines: Vec<String> = silent
-        .lines
-        .iter()
-        .map(|n| Grouped(*n).to_string())
-        .collect();
-    if silent.count > lines.len() as u64 {
-        lines.push("...".to_owned());
-    }
     format!(
-        "{} ({} {}): errno not readable; the same failure told again by an upper layer, or another one: run the program with LC_ALL=C",
+        "{} ({}): errno not readable; the same failure told again by an upper layer, or another one: run the program with LC_ALL=C",
         Count(silent.count, "more failure"),
-        plural(silent.count, "line", "lines"),
-        lines.join(", ")
+        numbers(&silent.lines, silent.count)
+    )
+}
+
+/// The lines of a log that were read in part.
+pub(crate) fn cut(count: u64, lines: &[u64]) -> String {
+    format!(
+        "{}: longer than {}, and only the beginning was read",
+        numbers(lines, count),
+        Bytes(LONGEST_LINE as u64)
     )
 }
 

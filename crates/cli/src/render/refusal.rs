@@ -1,14 +1,17 @@
 //! A plan that does not fit, with the way out.
 
 use crate::commands::ways::Way;
+use crate::limits::Correction;
 use hugemr_core::plan::{Code, Refusal, WayOut};
 use hugemr_core::size::{Bytes, Count, Grouped};
 
 use super::words;
 
 /// The whole answer, with the ways out that are ways here.
-pub(crate) fn refusal(refusal: &Refusal, ways: &[Way]) -> String {
+pub(crate) fn refusal(refusal: &Refusal, ways: &[Way], correction: Option<&Correction>) -> String {
     let mut lines = vec![format!("does not fit: {}", refusal.text)];
+    let limit = refusal.met().and_then(|check| check.limit.as_ref());
+    lines.extend(limit.map(|limit| format!("  the limit comes from    {}", limit.source)));
     lines.extend(failure(refusal).map(|text| format!("  {text}")));
     if let Some(fit) = refusal.max_fit
         && let Some(plan) = &refusal.plan
@@ -54,6 +57,9 @@ pub(crate) fn refusal(refusal: &Refusal, ways: &[Way]) -> String {
             lines.push(format!("  {head:12} {what}"));
             head = "";
         }
+    }
+    if let Some(text) = limit.and_then(|limit| correction?.of(limit)) {
+        lines.push(format!("  {head:12} {text}"));
     }
     lines.join("\n")
 }

@@ -1,5 +1,7 @@
 //! Recurring turns of phrase.
 
+use std::time::Duration;
+
 use hugemr_core::chunks::Segment;
 use hugemr_core::fact::Limit;
 use hugemr_core::host::{Driver, Platform};
@@ -45,6 +47,20 @@ pub(crate) fn mrs(segments: &[Segment]) -> String {
                 Bytes(high)
             )
         }
+    }
+}
+
+/// `5m`, `2h`, `60s`: as a flag takes it.
+pub(crate) fn deadline(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let is_whole =
+        |unit| seconds > unit && seconds.is_multiple_of(unit) && time.subsec_nanos() == 0;
+    if is_whole(3600) {
+        format!("{}h", seconds / 3600)
+    } else if is_whole(60) {
+        format!("{}m", seconds / 60)
+    } else {
+        format!("{time:?}")
     }
 }
 

@@ -308,3 +308,40 @@ fn output_to_a_pipe_is_plain() {
         assert!(!(out + &err).contains('\u{1b}'), "{line}");
     }
 }
+
+/// What was asked is named, in one line, whatever was typed.
+#[test]
+fn what_cannot_be_is_named_with_its_flag() {
+    for (line, said) in [
+        (
+            "plan 1GiB --device sim:efa --max-mr -1",
+            "--max-mr -1: sizes",
+        ),
+        ("plan -1GiB --device sim:efa", "-1"),
+        ("learn --ok -5", "--ok -5: sizes"),
+    ] {
+        let ran = run(line).exits(2);
+        assert!(ran.err.contains(said), "{line}: {}", ran.err);
+        assert!(
+            !ran.err.contains("unexpected argument"),
+            "{line}: {}",
+            ran.err
+        );
+    }
+    let mut command = hugemr("plan 1GiB --device");
+    let ran: Ran = command
+        .arg("a\nb")
+        .output()
+        .expect("the command starts")
+        .into();
+    let ran = ran.exits(2);
+    assert!(ran.err.contains(r"--device $'a\012b'"), "{}", ran.err);
+    let ran = run("probe --device sim:efa --deadline 5m").exits(0);
+    assert!(ran.err.contains("for up to 5m:"), "{}", ran.err);
+    let ran = run("learn --ok 96GiB --fail 95GiB").exits(1);
+    assert!(
+        ran.err.contains("25,165,824 entries fitted and 24,903,680"),
+        "{}",
+        ran.err
+    );
+}

@@ -123,3 +123,91 @@ fn a_stated_budget_is_what_counts() {
     let text = run(&format!("{line} 33554431")).exits(0).out;
     assert!(text.contains("50.0 % of 33,554,431"), "{text}");
 }
+
+/// The family, and what is known besides, are those of the device that was named.
+#[test]
+fn the_device_tells_its_family() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let limits = format!("--limits {}", dir.path().join("none.toml").display());
+    for (device, errno, family) in [
+        ("sim:efa", "ENOMEM", "efa"),
+        ("sim:mlx4", "EIO", "mlx4"),
+        ("sim:ionic", "EINVAL", "ionic"),
+        (ARTICLE, "EIO", "erdma"),
+        ("erdma_7", "EIO", "erdma"),
+        ("mlx5_7", "EINVAL", "verbs"),
+    ] {
+        let line = format!("diagnose --errno {errno} --device {device} {limits} --json");
+        let ran = run(&line);
+        assert!(ran.err.is_empty(), "{line}: {}", ran.err);
+        assert_eq!(ran.json()["family"], family, "{line}");
+    }
+    let text = run("diagnose --errno ENOMEM --device sim:efa").exits(0).out;
+    assert!(text.contains("1  possible   table_full"), "{text}");
+    // A name that no driver gives tells no family.
+    let line = format!("diagnose --errno ENOMEM --device rocep0s5 {limits} --json");
+    let document = run(&line).json();
+    assert!(document["family"].is_null(), "{document}");
+    // The limit of the profile is the one that was passed.
+    let text = run(&format!(
+        "diagnose --errno EINVAL --length 65GiB --device {ARTICLE}"
+    ))
+    .exits(0)
+    .out;
+    assert!(text.contains("2 MRs of at most 64 GiB"), "{text}");
+}
+
+/// A flag stands above the device, and the device above the log; that they differ is said.
+#[test]
+fn families_that_differ_are_said() {
+    let ran = run("diagnose --errno ENOMEM --device sim:efa --family erdma --json").exits(0);
+    assert_eq!(ran.json()["family"], "erdma");
+    assert!(
+        ran.err
+            .contains("sim:efa is of the family efa, and --family erdma is taken"),
+        "{}",
+        ran.err
+    );
+    let log = b"ionic_0: ibv_reg_mr failed: Cannot allocate memory\n";
+    let ran = run_with("diagnose - --device sim:efa --json", log).exits(0);
+    assert_eq!(ran.json()["failures"][0]["diagnosis"]["family"], "efa");
+    assert!(
+        ran.err
+            .contains("line 1 is of the family ionic, and efa is taken"),
+        "{}",
+        ran.err
+    );
+}
+
+/// A record of one long line is read; where a line is longer than what is read, that is said.
+#[test]
+fn long_lines_are_read_or_said_to_be_cut() {
+    let fails = "ibv_reg_mr failed: Input/output error";
+    let log = format!(
+        "{{\"context\":\"{}\",\"message\":\"{fails}\"}}\n",
+        "c".repeat(5000)
+    );
+    let ran = run_with("diagnose -", log.as_bytes()).exits(0);
+    assert!(ran.out.contains("EIO from ibv_reg_mr"), "{}", ran.out);
+    assert!(!ran.out.contains("was read"), "{}", ran.out);
+    let log = format!("x\n{}{fails}\n{fails}\n", " ".repeat(1 << 20));
+    let ran = run_with("diagnose -", log.as_bytes()).exits(0);
+    assert!(ran.out.contains("line 3\n"), "{}", ran.out);
+    let cut = "line 2: longer than 1 MiB, and only the beginning was read";
+    assert!(ran.out.contains(cut), "{}", ran.out);
+    let document = run_with("diagnose - --json", log.as_bytes())
+        .exits(0)
+        .json();
+    assert_eq!(document["cut"]["lines"], serde_json::json!([2]));
+}
+
+/// Where the limit is not known, the fix asks for MRs that are shorter than the one that was refused.
+#[test]
+fn a_fix_does_not_repeat_what_failed() {
+    for (length, shorter) in [("64GiB", "32GiB"), ("65GiB", "64GiB"), ("4097", "4KiB")] {
+        let line = format!("diagnose --errno EINVAL --length {length}");
+        let text = run(&line).exits(0).out;
+        let want = format!("--device DEVICE --max-mr-size {shorter};");
+        assert!(text.contains(&want), "{line}: {text}");
+    }
+}

@@ -24,7 +24,7 @@ fn it_gives_what_the_flags_do_not() {
     run(&format!("plan 4MiB --pages 4KiB --config {config}"))
         .exits(0)
         .says("7,000")
-        .says("config file, given");
+        .says(&format!("config file {config}, given"));
     run(&format!(
         "plan 4MiB --pages 4KiB --config {config} --budget 8000"
     ))
@@ -36,6 +36,24 @@ fn it_gives_what_the_flags_do_not() {
     ))
     .exits(0)
     .says("5,000 to 6,000");
+}
+
+/// A limit of the file is never called a flag that nobody typed.
+#[test]
+fn a_limit_of_the_file_names_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = file(&folder, "[facts]\nmax_mr_size = \"16GiB\"\n");
+    let line = format!("plan 64GiB --device sim:ecs.r8a.32xlarge --config {config}");
+    let ran = run(&line)
+        .exits(0)
+        .says(&format!("config file {config}, given"));
+    assert!(!ran.out.contains("--max-mr-size, given"), "{}", ran.out);
+    run(&format!("{line} --one-mr")).exits(1).says(&format!(
+        "the limit comes from    config file {config}, given"
+    ));
+    run(&format!("{line} --max-mr-size 8GiB"))
+        .exits(0)
+        .says("--max-mr-size, given");
 }
 
 #[test]

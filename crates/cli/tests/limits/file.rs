@@ -225,3 +225,54 @@ fn a_lock_of_another_process_is_said_while_it_is_waited_for() {
         "{said}"
     );
 }
+
+/// What `learn` saved wrongly is no dead end: the refusal names the file, the date and the ways to correct it.
+#[test]
+fn a_refusal_by_what_was_learned_names_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.toml");
+    let device = "sim:ecs.r8a.32xlarge";
+    run(&learn(&path, device, "--fail 16KiB")).exits(0);
+    let at = path.display();
+    run(&format!(
+        "plan 1GiB --pages 2MiB --device {device} --limits {at}"
+    ))
+    .exits(1)
+    .says("the limit comes from    told by learn on ")
+    .says(&format!("in {at}, given"))
+    .says(&format!("delete its block in {at} (name = \"{device}\")"))
+    .says(&format!("hugemr probe --device {device} --limits {at}"));
+    // Where another limit is met, the file has nothing to do with it.
+    let ran = run(&format!(
+        "plan 1GiB --pages 2MiB --device {device} --limits {at} --budget 100"
+    ))
+    .exits(1);
+    assert!(!ran.out.contains("delete its block"), "{}", ran.out);
+}
+
+/// A table without entries is no finding, and what the device says against a report is said.
+#[test]
+fn a_report_that_cannot_be_is_refused_or_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.toml");
+    let line = format!(
+        "learn --device sim:ecs.r8a.32xlarge --limits {}",
+        path.display()
+    );
+    let ran = run(&format!("{line} --fail 4KiB")).exits(1);
+    assert!(
+        ran.err.contains("a table without entries is none"),
+        "{}",
+        ran.err
+    );
+    assert!(!path.exists());
+    let ran = run(&format!("{line} --ok 900GiB")).exits(0);
+    for part in [
+        "900GiB is no one MR on sim:ecs.r8a.32xlarge, whose max_mr_size is 64 GiB",
+        "itself has 33,554,431 table entries",
+    ] {
+        assert!(ran.err.contains(part), "{part}: {}", ran.err);
+    }
+    let ran = run(&format!("{line} --ok 64GiB")).exits(0);
+    assert!(ran.err.is_empty(), "{}", ran.err);
+}

@@ -287,6 +287,16 @@ fn split(e: &Evidence) -> String {
                 plan(e)
             )
         }
+        // The same plan again would be one MR of that length again.
+        (Some(len), None) if len > PageSize::K4.bytes() => {
+            let shorter = 1 << (len - 1).ilog2();
+            format!(
+                "split it into MRs shorter than {} ({} --max-mr-size {}; ibv_devinfo -v shows the limit of the device)",
+                Bytes(len),
+                plan(e),
+                Bytes(shorter).argument()
+            )
+        }
         _ => format!("split it into MRs of at most max_mr_size ({})", plan(e)),
     }
 }

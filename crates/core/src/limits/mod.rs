@@ -12,6 +12,7 @@ pub use identity::{Change, Identity};
 use crate::device::Device;
 use crate::fact::{Kind, Limit, Source};
 use crate::host::{Platform, Tried};
+use crate::size::Grouped;
 
 /// At least, and at most (`None`: not known).
 pub type Range = (u64, Option<u64>);
@@ -93,7 +94,7 @@ pub enum Learned {
 
 /// What was told by hand contradicts what was measured here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("at least {} entries and fewer than {} contradict each other", told.0.max(known.0), told.1.into_iter().chain(known.1).min().map_or(u64::MAX, |most| most.saturating_add(1)))]
+#[error("at least {} entries and fewer than {} contradict each other", Grouped(told.0.max(known.0)), Grouped(told.1.into_iter().chain(known.1).min().map_or(u64::MAX, |most| most.saturating_add(1))))]
 pub struct Contradiction {
     /// What was told.
     pub told: Range,
@@ -180,10 +181,19 @@ impl Record {
         record
     }
 
-    /// Puts what is known into the device: what was found narrows what the device says of itself, and replaces it where
-    /// they contradict each other. What only a probe finds goes into the device and the platform as measured by it.
+    /// Puts what is known into device and platform, as [`apply_from`](Self::apply_from) does, without a place.
     pub fn apply(&self, device: &mut Device, platform: &mut Platform) {
-        let date = date(self.seconds);
+        self.apply_from(device, platform, "");
+    }
+
+    /// Puts what is known into the device: what was found narrows what the device says of itself, and replaces it where
+    /// they contradict each other. What only a probe finds goes into the device and the platform as measured by it. `place` is
+    /// where the record stands, for the source of a limit.
+    pub fn apply_from(&self, device: &mut Device, platform: &mut Platform, place: &str) {
+        let mut date = date(self.seconds);
+        if !place.is_empty() {
+            date = format!("{date}, in {place}");
+        }
         let by_probe = Source::new(Kind::Measured, format!("measured by probe on {date}"));
         if let Some(worked) = self.seen.large_pages {
             platform.large_pages = Some(Tried {

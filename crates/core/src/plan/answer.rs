@@ -373,6 +373,26 @@ pub struct Refusal {
     pub plan: Option<Box<Plan>>,
 }
 
+impl Refusal {
+    /// The check that the plan does not pass, with the limit that it meets; `None` where no limit refused it.
+    #[must_use]
+    pub fn met(&self) -> Option<&Check> {
+        let is_of_code = |resource| match resource {
+            Resource::MrLength => self.code == Code::TooLong,
+            Resource::MrCount => self.code == Code::OverMrCount,
+            Resource::Entries => self.code == Code::OverBudget,
+            Resource::EntriesPerMr => self.code == Code::OverPerMrEntries,
+            Resource::HugePages(_) => self.code == Code::HugepageShort,
+            Resource::Cgroup(_) => self.code == Code::HugetlbCgroup,
+            Resource::Memlock => self.code == Code::Memlock,
+        };
+        let checks = &self.plan.as_ref()?.checks;
+        checks
+            .iter()
+            .find(|check| is_of_code(check.resource) && check.fit() == Fit::Over)
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

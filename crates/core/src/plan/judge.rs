@@ -25,7 +25,10 @@ pub(super) fn checks(
     let longest = parts.iter().map(|p| p.longest).max()?;
     let mut max_mr_size = request.max_mr_size.map_or_else(
         || device.max_mr_size.clone(),
-        |size| Limit::exact(size, Source::new(Kind::Given, "--max-mr-size")),
+        |size| {
+            let flag = || Source::new(Kind::Given, "--max-mr-size");
+            Limit::exact(size, request.max_mr_size_from.clone().unwrap_or_else(flag))
+        },
     );
     if longest > PINNABLE && max_mr_size.fit(longest) != Fit::Over {
         let source = Source::new(Kind::Documented, "Linux pins 2^32 - 1 pages of 4 KiB");

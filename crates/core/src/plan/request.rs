@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::fact::Source;
 use crate::size::PageSize;
 
 /// What is to be registered.
@@ -99,6 +100,8 @@ pub struct PlanRequest {
     pub chunk: Option<u64>,
     /// Limit of an MR's length, bytes, instead of the advertised `max_mr_size`.
     pub max_mr_size: Option<u64>,
+    /// Where that limit comes from; `None`: from the flag.
+    pub max_mr_size_from: Option<Source>,
     /// One MR for each buffer: no chunks.
     pub single: bool,
     /// Reckon with no defect: chunks are bounded by limits only.
@@ -128,6 +131,7 @@ impl PlanRequest {
             split: None,
             chunk: None,
             max_mr_size: None,
+            max_mr_size_from: None,
             single: false,
             ignore_quirks: false,
             devices: 1,

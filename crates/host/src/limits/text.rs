@@ -51,11 +51,15 @@ struct Span {
 }
 
 impl Limits {
-    /// Reads a text.
+    /// Reads a text. An empty one knows nothing.
     ///
     /// # Errors
     /// Where and why it is not understood.
     pub fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            // As mktemp makes it. A text of hugemr never is: it takes the place of the old one as a whole.
+            return Ok(Self::default());
+        }
         // The version first: a later one may look different otherwise.
         let table: toml::Table = toml::from_str(text).map_err(|error| one_line(text, &error))?;
         match table.get("version").map(toml::Value::as_integer) {
@@ -73,7 +77,9 @@ impl Limits {
         }
         if text.trim_end().lines().last() != Some(END) {
             // A number that was cut off would be another number.
-            return Err(format!("cut off: the last line is not \"{END}\""));
+            return Err(format!(
+                "cut off: the last line is not \"{END}\"; if the last record is complete, nothing else is missing, and it can be added (echo '{END}' >> FILE)"
+            ));
         }
         let written: Written = toml::from_str(text).map_err(|error| one_line(text, &error))?;
         let mut limits = Self {

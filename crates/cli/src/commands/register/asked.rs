@@ -1,7 +1,7 @@
 //! Before anything is done: which flags go together, what the host has, and the plan.
 
-use hugemr_core::plan::{Code, Pages, Plan, Refusal, plan};
-use hugemr_core::size::PageSize;
+use hugemr_core::plan::{Code, Pages, Plan, Refusal, Resource, plan};
+use hugemr_core::size::{Bytes, Count, PageSize};
 
 use crate::args::{MemoryKind, RegisterCommand};
 use crate::commands::plan::Asked;
@@ -9,6 +9,7 @@ use crate::commands::remark;
 use crate::device::Opened;
 use crate::exit::{Exit, Failure};
 use crate::host;
+use crate::typed::Change;
 
 /// Refuses flags that would have no effect: each with what to drop or add.
 pub(super) fn together(command: &RegisterCommand, memory: MemoryKind) -> Result<(), Failure> {
@@ -100,10 +101,39 @@ pub(super) fn planned(command: &RegisterCommand, asked: &Asked) -> Result<Plan, 
     match of(&host::with_raised_pools(&asked.host, asked.request.pages)) {
         // More than there is: the true count of the pools says more than what could be added.
         Err(second) if second.code == Code::HugepageShort => {
-            remark("--reserve: not even with all the memory that is available");
+            reservable(command, &second);
             Err(first)
         }
         other => other,
+    }
+}
+
+/// Says what could be reserved, and the size for which that is enough.
+fn reservable(command: &RegisterCommand, refusal: &Refusal) {
+    let limit = refusal
+        .met()
+        .and_then(|check| Some((check.resource, check.limit.as_ref()?.at_most()?)));
+    let could = match limit {
+        Some((Resource::HugePages(page), pages)) => format!(
+            ": {} of {page} at most, free ones among them ({})",
+            Count(pages, "huge page"),
+            Bytes(pages.saturating_mul(page.bytes()))
+        ),
+        _ => String::new(),
+    };
+    remark(&format!(
+        "--reserve: not even with all the memory that is available{could}"
+    ));
+    if let Some(fit) = refusal.max_fit.filter(|fit| fit.certain > 0) {
+        let smaller = Change {
+            size: Some(Bytes(fit.certain).argument()),
+            ..Change::default()
+        };
+        remark(&format!(
+            "  way out    {} would fit: {}",
+            Bytes(fit.certain),
+            command.what.typed.line("register", &smaller)
+        ));
     }
 }
 

@@ -9,8 +9,12 @@ use crate::fact::{Kind, Limit, Source};
 use crate::host::Driver;
 use crate::size::{KIB, PageSize};
 
-/// A longer line is cut here, bytes: the messages that are known are far shorter.
-pub const LONGEST_LINE: usize = 4096;
+/// A longer line is cut here, bytes: records that carry their context in one line are far shorter.
+pub const LONGEST_LINE: usize = 1 << 20;
+
+/// What is looked at as one message, bytes: those that are known are far shorter. A longer line is read in windows of this
+/// length, each of which begins in the middle of the one before: what stands closer together than half of it is seen together.
+pub(super) const WINDOW: usize = 4096;
 
 /// Who wrote a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,15 +52,62 @@ pub struct Finding {
 /// Only the first [`LONGEST_LINE`] bytes are looked at. Bytes of any kind may stand in it.
 #[must_use]
 pub fn scan(line: &str) -> Option<Finding> {
-    let mut end = line.len().min(LONGEST_LINE);
-    while !line.is_char_boundary(end) {
-        end -= 1;
+    let mut best: Option<Finding> = None;
+    let mut facts = Evidence::default();
+    for window in windows(&line[..text::floor(line, LONGEST_LINE)]) {
+        let Some(found) = message(window) else {
+            continue;
+        };
+        add(&mut facts, &found.evidence);
+        let rank = |f: &Finding| (f.is_failure, f.is_failure && f.evidence.errno.is_some());
+        if best.as_ref().is_none_or(|best| rank(&found) > rank(best)) {
+            best = Some(found);
+        }
     }
-    let line = line[..end].to_ascii_lowercase();
+    let mut found = best?;
+    add(&mut found.evidence, &facts);
+    Some(found)
+}
+
+/// The line in windows. None ends within a word, where that can be: a number that is cut would be another number.
+fn windows(line: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(line);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        if text.len() <= WINDOW {
+            rest = None;
+            return Some(text);
+        }
+        let end = text::floor(text, WINDOW);
+        let half = text::floor(text, WINDOW / 2);
+        rest = Some(&text[half..]);
+        let is_apart = |c: char| !c.is_alphanumeric() && c != '_';
+        let word = text[half..end].rfind(is_apart);
+        Some(&text[..word.map_or(end, |at| half + at)])
+    })
+}
+
+/// Reads what stands together.
+fn message(window: &str) -> Option<Finding> {
+    let line = window.to_ascii_lowercase();
     if !text::is_of_a_log(&line) || !may_tell(&line) {
         return None;
     }
     told(&line)
+}
+
+/// Adds what holds for all that a line tells.
+fn add(e: &mut Evidence, other: &Evidence) {
+    if e.device.is_none() && e.family.is_none_or(|family| Some(family) == other.family) {
+        e.device.clone_from(&other.device);
+    }
+    e.family = e.family.or(other.family);
+    if e.platform.driver == Driver::Unknown {
+        e.platform.driver = other.platform.driver;
+    }
+    e.said_command_timeout = e.said_command_timeout.or(other.said_command_timeout);
+    e.said_pin_failed = e.said_pin_failed.or(other.said_pin_failed);
+    e.said_out_of_memory = e.said_out_of_memory.or(other.said_out_of_memory);
 }
 
 /// Whether a line has any of the words without which it tells nothing. Most lines of most logs have none, and are done
@@ -91,14 +142,27 @@ fn may_tell(line: &str) -> bool {
     WORDS.iter().any(|word| line.contains(word))
 }
 
-/// What a line in lower case tells.
+/// What a line in lower case tells: the failure that it reports, with the facts that stand beside it.
 fn told(line: &str) -> Option<Finding> {
-    kernel(line)
+    let failure = refused(line)
         .or_else(|| libibverbs(line))
         .or_else(|| transfer(line))
         .or_else(|| shrunk(line))
-        .or_else(|| registration(line))
-        .or_else(|| facts(line))
+        .or_else(|| registration(line));
+    let beside = beside(line);
+    let Some(mut f) = failure else {
+        return beside.or_else(|| facts(line));
+    };
+    if let Some(beside) = beside {
+        let (e, o) = (&mut f.evidence, &beside.evidence);
+        add(e, o);
+        e.effective_page = e.effective_page.or(o.effective_page);
+        e.entries_need = e.entries_need.or(o.entries_need);
+        e.addr = e.addr.or(o.addr);
+        e.length = e.length.or(o.length);
+        e.iova = e.iova.or(o.iova);
+    }
+    Some(f)
 }
 
 fn finding(teller: Teller, is_failure: bool, line: &str) -> Finding {
@@ -117,10 +181,10 @@ fn finding(teller: Teller, is_failure: bool, line: &str) -> Finding {
     }
 }
 
-/// Lines of drivers: the vendor's erdma (ANCK), in-tree erdma (6.6 and later, debug lines), efa, mlx5.
-fn kernel(line: &str) -> Option<Finding> {
+/// Failures in lines of drivers: the vendor's erdma (ANCK), efa, mlx5.
+fn refused(line: &str) -> Option<Finding> {
     let has = |what: &str| line.contains(what);
-    let mut f = finding(Teller::Kernel, false, line);
+    let mut f = finding(Teller::Kernel, true, line);
     let e = &mut f.evidence;
     if has("out of mr size") {
         e.family = Some(Family::Erdma);
@@ -131,22 +195,6 @@ fn kernel(line: &str) -> Option<Finding> {
         e.length = text::number_after(line, &["mr size"]);
         let source = Source::new(Kind::Documented, "\"Out of mr size\" in the kernel log");
         e.max_mr_size = text::number_after(line, &["max"]).map(|max| Limit::exact(max, source));
-        f.is_failure = true;
-    } else if has("page_size:") && has("mtt_nents:") {
-        e.family = Some(Family::Erdma);
-        e.platform.driver = Driver::Vendor(None);
-        let page = text::number_after(line, &["page_size"]);
-        e.effective_page = page.and_then(|bytes| PageSize::new(bytes).ok());
-        e.entries_need = text::number_after(line, &["mtt_nents"]);
-    } else if has("start:0x") && has("virt:0x") {
-        e.family = Some(Family::Erdma);
-        e.platform.driver = Driver::Vendor(None);
-        e.addr = text::number_after(line, &["start"]);
-        e.length = text::number_after(line, &["len"]);
-        e.iova = text::number_after(line, &["virt"]);
-    } else if has("create_mtt") && has("force cont:0") {
-        e.family = Some(Family::Erdma);
-        e.entries_need = text::number_after(line, &["size"]).map(|bytes| bytes / 8);
     } else if has("create_mkey(0x") && has("status ") {
         // mlx5_cmd_check and mlx5_cmd_out_err: "CREATE_MKEY(0x200) op_mod(0x0) failed, status bad parameter(0x3), syndrome
         // (0x..)", later kernels with ", err(-22)" behind. The device answered, so it is its refusal.
@@ -158,39 +206,70 @@ fn kernel(line: &str) -> Option<Finding> {
         e.said_device_refused = Some(true);
         e.said_keys_exhausted = shortage.then_some(true);
         e.said_no_shortage = (!shortage && status.is_some()).then_some(true);
-        f.is_failure = true;
     } else if has("failed to process command reg_mr") {
         e.operation = Some(Operation::RegMr);
         e.errno = text::errno(line);
         e.said_device_refused = Some(true);
-        f.is_failure = true;
-    } else if has("ib_umem_get: failed to get user pages") {
-        // drivers/infiniband/core/umem.c, a debug line; its driver's line comes next and has the errno.
-        e.said_pin_failed = Some(true);
     } else if has("create_mkey_warn")
         || has(": failed to register mr [")
         || has(": umem get failed (")
     {
         e.operation = Some(Operation::RegMr);
         e.errno = text::errno(line);
-        f.is_failure = true;
     } else if has("failed to deregister mr 0x") {
         e.operation = Some(Operation::DeregMr);
         e.errno = line
             .rsplit(':')
             .next()
             .and_then(|tail| text::errno(&format!("err {tail}")));
-        f.is_failure = true;
-    } else if has("cmdq") && (has("timeout") || has("timed out")) {
-        e.said_command_timeout = Some(true);
-    } else if has("out of memory: kill") || has("invoked oom-killer") || has("oom-kill:") {
-        // mm/oom_kill.c; of a memory cgroup "Memory cgroup out of memory: Killed process".
-        e.said_out_of_memory = Some(true);
     } else {
         return None;
     }
-    f.evidence.failed = f.is_failure.then_some(true);
     Some(f)
+}
+
+/// Facts in lines of the kernel, each of which may stand beside another, or beside a failure: the vendor's erdma, in-tree erdma
+/// (6.6 and later, debug lines), umem, the OOM killer.
+fn beside(line: &str) -> Option<Finding> {
+    let has = |what: &str| line.contains(what);
+    let mut f = finding(Teller::Kernel, false, line);
+    let mut is_any = false;
+    let mut any = |is: bool| {
+        is_any |= is;
+        is
+    };
+    let e = &mut f.evidence;
+    if any(has("page_size:") && has("mtt_nents:")) {
+        e.family = Some(Family::Erdma);
+        e.platform.driver = Driver::Vendor(None);
+        let page = text::number_after(line, &["page_size"]);
+        e.effective_page = page.and_then(|bytes| PageSize::new(bytes).ok());
+        e.entries_need = text::number_after(line, &["mtt_nents"]);
+    }
+    if any(has("start:0x") && has("virt:0x")) {
+        e.family = Some(Family::Erdma);
+        e.platform.driver = Driver::Vendor(None);
+        e.addr = text::number_after(line, &["start"]);
+        e.length = text::number_after(line, &["len"]);
+        e.iova = text::number_after(line, &["virt"]);
+    }
+    if any(has("create_mtt") && has("force cont:0")) {
+        e.family = Some(Family::Erdma);
+        let bytes = text::number_after(line, &["size"]);
+        e.entries_need = e.entries_need.or(bytes.map(|bytes| bytes / 8));
+    }
+    // drivers/infiniband/core/umem.c, a debug line; its driver's line comes next and has the errno.
+    if any(has("ib_umem_get: failed to get user pages")) {
+        e.said_pin_failed = Some(true);
+    }
+    if any(has("cmdq") && (has("timeout") || has("timed out"))) {
+        e.said_command_timeout = Some(true);
+    }
+    // mm/oom_kill.c; of a memory cgroup "Memory cgroup out of memory: Killed process".
+    if any(has("out of memory: kill") || has("invoked oom-killer") || has("oom-kill:")) {
+        e.said_out_of_memory = Some(true);
+    }
+    is_any.then_some(f)
 }
 
 /// `cmd_status_to_err` of Linux's mlx5 (drivers/net/ethernet/mellanox/mlx5/core/cmd.c).
@@ -207,8 +286,9 @@ fn errno_of_mlx5_status(status: u64) -> Option<Errno> {
 
 fn libibverbs(line: &str) -> Option<Finding> {
     let missing = line.contains("no userspace device-specific driver found")
-        || line.contains("couldn't load driver")
-        || line.contains("couldn't open config directory");
+        || line.contains("libibverbs")
+            && (line.contains("couldn't load driver")
+                || line.contains("couldn't open config directory"));
     missing.then(|| {
         let mut f = finding(Teller::Libibverbs, true, line);
         f.evidence.operation = Some(Operation::Open);
@@ -248,24 +328,9 @@ fn shrunk(line: &str) -> Option<Finding> {
 
 /// A registration that failed, in any program's words.
 fn registration(line: &str) -> Option<Finding> {
-    const REGISTERS: [&str; 13] = [
-        "reg_mr",
-        "reg_dmabuf_mr",
-        "mr_reg",
-        "mr_regattr",
-        "register mr",
-        "register memory",
-        "register address",
-        "register region",
-        "register user buffer",
-        "register buffer",
-        "memory registration",
-        "register the memory",
-        "registering memory",
-    ];
     const FAILS: [&str; 6] = ["fail", "unable", "error", "could not", "couldn't", "cannot"];
-    let from = REGISTERS.iter().filter_map(|word| line.find(word)).min()?;
-    if !FAILS.iter().any(|word| line.contains(word)) || text::succeeded(line, from, &FAILS) {
+    let from = registers(line)?;
+    if !text::fails(line, from, &FAILS) || text::succeeded(line, from, &FAILS) {
         return None;
     }
     let teller = teller(line);
@@ -310,6 +375,87 @@ fn registration(line: &str) -> Option<Finding> {
     e.errno_of_libfabric =
         (libfabric && !on_verbs.iter().any(|word| line.contains(word))).then_some(true);
     Some(f)
+}
+
+/// Where a line first speaks of a registration: by the name of a call, or in words that others use as well. Those count where
+/// the address follows at once, where nobody else is named as the speaker, or where something of the line is of RDMA.
+fn registers(line: &str) -> Option<usize> {
+    const CALLS: [&str; 5] = [
+        "reg_mr",
+        "reg_dmabuf_mr",
+        "mr_reg",
+        "mr_regattr",
+        "register mr",
+    ];
+    const WORDS: [&str; 8] = [
+        "register memory",
+        "register address",
+        "register region",
+        "register user buffer",
+        "register buffer",
+        "memory registration",
+        "register the memory",
+        "registering memory",
+    ];
+    // What a line of RDMA has besides: a library, a family, an object of verbs.
+    const OF_RDMA: [&str; 26] = [
+        "rdma",
+        "verbs",
+        "ibv_",
+        "infiniband",
+        "roce",
+        "efa",
+        "ucx",
+        "ucp_",
+        "uct_",
+        "nccl",
+        "ofi",
+        "fi_",
+        "libfabric",
+        "mooncake",
+        "transfer",
+        "mlx",
+        "ionic",
+        "rkey",
+        "lkey",
+        "hca",
+        "nic",
+        "mr",
+        "mrs",
+        "pd",
+        "nixl",
+        "dmabuf",
+    ];
+    // Nouns that `register memory` stands before when it is about something else.
+    const OF_OTHERS: [&str; 5] = ["instrument", "hotplug", "listener", "notifier", "slot"];
+    let is_other = |rest: &str| {
+        let rest = rest.trim_start_matches(' ');
+        OF_OTHERS.iter().any(|noun| rest.starts_with(noun))
+    };
+    let is_of_rdma =
+        text::device(line).is_some() || OF_RDMA.iter().any(|word| text::has_word(line, word));
+    let by_words = WORDS.iter().filter_map(|word| {
+        let at = line.find(word)?;
+        let rest = &line[at + word.len()..];
+        let is_meant = is_of_rdma || text::begins_with_address(rest) || speaks_alone(&line[..at]);
+        (is_meant && !is_other(rest)).then_some(at)
+    });
+    CALLS
+        .iter()
+        .filter_map(|word| line.find(word))
+        .chain(by_words)
+        .min()
+}
+
+/// Whether nothing stands before a registration but that it failed, and how grave that is: no other program speaks.
+fn speaks_alone(before: &str) -> bool {
+    const WORDS: [&str; 13] = [
+        "failed", "failure", "fail", "unable", "to", "could", "not", "couldn", "t", "cannot",
+        "error", "warning", "fatal",
+    ];
+    before
+        .split(|c: char| !c.is_alphanumeric())
+        .all(|word| word.is_empty() || WORDS.contains(&word))
 }
 
 /// UCX names the kind of memory: as a bit (1 host, else a GPU), or in brackets.

@@ -105,6 +105,8 @@ pub struct Log {
     out_of_memory: Option<u64>,
     /// What the kernel log says of the device's refusals, each once.
     refusals: Vec<Refusal>,
+    /// Lines longer than [`LONGEST_LINE`]: how many, and the first of their numbers.
+    cut: (u64, Vec<u64>),
     /// A failure that may go on in the next line: where it began, its text, what it tells so far.
     open: Option<(u64, String, Finding)>,
 }
@@ -126,9 +128,15 @@ struct Refusal {
 }
 
 impl Log {
-    /// Takes the next line.
+    /// Takes the next line. Of one that is longer than [`LONGEST_LINE`] the beginning counts, and [`cut`](Self::cut) has it.
     pub fn read(&mut self, line: &str) {
         self.lines = self.lines.saturating_add(1);
+        if line.len() > LONGEST_LINE {
+            self.cut.0 += 1;
+            if self.cut.1.len() < MOST_LINES {
+                self.cut.1.push(self.lines);
+            }
+        }
         let found = scan(line);
         if found.is_none() && self.goes_on(line) {
             return;
@@ -152,7 +160,7 @@ impl Log {
         };
         let indent = |text: &str| text.len() - text.trim_start_matches([' ', '\t']).len();
         let more = indent(line) > indent(text) || line.starts_with(',');
-        if !more || text.len() + line.len() > LONGEST_LINE {
+        if !more || text.len() + line.len() > line::WINDOW {
             return false;
         }
         text.push(' ');
@@ -284,6 +292,13 @@ impl Log {
     #[must_use]
     pub const fn facts(&self) -> u64 {
         self.facts
+    }
+
+    /// How many lines were longer than [`LONGEST_LINE`], so that only their beginning was read, and the numbers of the first
+    /// [`MOST_LINES`] of them, from 1, ascending.
+    #[must_use]
+    pub fn cut(&self) -> (u64, &[u64]) {
+        (self.cut.0, &self.cut.1)
     }
 
     /// Failures that [`failures`](Self::failures) leaves out.

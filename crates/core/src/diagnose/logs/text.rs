@@ -55,6 +55,70 @@ pub(super) fn first_address(line: &str) -> Option<u64> {
     })
 }
 
+/// The last place at or before `most` at which `text` can be cut.
+pub(super) fn floor(text: &str, most: usize) -> usize {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    end
+}
+
+/// Whether a word of the line begins with `word`, and, where that is short, is it: `mr` is not in `mrs smith`, but `mlx` is
+/// in `mlx5_0`.
+pub(super) fn has_word(line: &str, word: &str) -> bool {
+    let is_alone = |end: usize| !line[end..].starts_with(|c: char| c.is_ascii_alphabetic());
+    line.match_indices(word).any(|(at, word)| {
+        !is_inside_a_word(line, at) && (word.len() > 3 || is_alone(at + word.len()))
+    })
+}
+
+/// Whether an address stands right behind a word of a call.
+pub(super) fn begins_with_address(rest: &str) -> bool {
+    let rest = rest.trim_start_matches([' ', ':', '=', '(', '[', '\'', '"']);
+    ["", "at ", "address ", "addr "].iter().any(|word| {
+        rest.strip_prefix(word)
+            .is_some_and(|rest| rest.starts_with("0x"))
+    })
+}
+
+/// Whether a line says that the call at `from` failed: by what stands before it in its clause, else by what follows. A word
+/// that is negated, or that speaks of what might be, says nothing.
+pub(super) fn fails(line: &str, from: usize, words: &[&str]) -> bool {
+    const NOT: [&str; 11] = [
+        "not", "n't", "never", "cannot", "would", "might", "may", "could", "should", "can",
+        "without",
+    ];
+    // Of a number they count: `rank 0 failed` is a failure.
+    const NONE: [&str; 3] = ["no", "0", "zero"];
+    let says = |at: usize, word: &str| {
+        let before = line[..at].trim_end_matches(' ');
+        let stands = |no: &str| {
+            before
+                .strip_suffix(no)
+                .is_some_and(|rest| no == "n't" || !is_inside_a_word(before, rest.len()))
+        };
+        let is_counted = ["errors", "failures", "error:", "failure:"]
+            .iter()
+            .any(|noun| line[at..].starts_with(noun));
+        let is_negated =
+            NOT.iter().any(|no| stands(no)) || is_counted && NONE.iter().any(|no| stands(no));
+        let is_of_failing = word.starts_with('c') && line[at + word.len()..].starts_with(" fail");
+        !is_negated && !is_of_failing
+    };
+    let found = || words.iter().flat_map(|word| line.match_indices(*word));
+    let is_of_the_clause = |at: usize| !line[at..from].contains([':', ';', ']', '|']);
+    let before = found()
+        .filter(|(at, _)| *at < from && is_of_the_clause(*at))
+        .max();
+    let behind = || found().filter(|(at, _)| *at >= from).min();
+    match before.or_else(behind) {
+        Some((at, word)) => says(at, word),
+        // A level, or what is said of the whole line: `ERROR: ibv_reg_mr`.
+        None => found().next().is_some(),
+    }
+}
+
 /// Whether a line says that the call at `from` succeeded, before any of `fails` stands: what failed then is something else.
 pub(super) fn succeeded(line: &str, from: usize, fails: &[&str]) -> bool {
     const WORDS: [&str; 5] = ["succeeded", "succeeds", "successful", "success", "ok"];
