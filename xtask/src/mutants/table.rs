@@ -758,10 +758,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "everything_is_released_by_the_deadline",
     },
     Mutant {
-        name: "probe-room-unproved",
+        name: "probe-large-refused-once",
         file: "crates/core/src/probe/pages.rs",
-        text: "if self.left.mrs > 0 || (freed > room",
-        replacement: "if (freed > room",
+        text: "if !used && fits()? {",
+        replacement: "if !used && false {",
         target: PROBE,
         test: "large_pages_need_room_that_is_proved",
     },
