@@ -265,9 +265,8 @@ mod tests {
 
     use super::*;
 
-    /// The errno of a full count far below what there should be is no proof of the count.
-    #[test]
-    fn a_refusal_far_below_the_count_is_not_said_to_be_the_count() {
+    /// A device, and what a short probe of it has found: the tests then say how it ended.
+    fn probed() -> (Arc<hugemr_sim::SimDevice>, Found) {
         let device = hugemr_sim::open("sim:erdma", &hugemr_sim::Overrides::default());
         let device = Arc::new(device.unwrap());
         let small = Arc::new(NoMemory {
@@ -280,7 +279,14 @@ mod tests {
             ..Options::default()
         };
         let none: Option<&Arc<NoMemory>> = None;
-        let mut found = probe(&device, &small, none, &options);
+        let found = probe(&device, &small, none, &options);
+        (device, found)
+    }
+
+    /// The errno of a full count far below what there should be is no proof of the count.
+    #[test]
+    fn a_refusal_far_below_the_count_is_not_said_to_be_the_count() {
+        let (device, mut found) = probed();
         let mut why_after = |n| {
             found.end = End::MrCount(n);
             why(&found, false, device.device())
@@ -297,19 +303,7 @@ mod tests {
     /// The reason for an open interval is what was seen, and no guess.
     #[test]
     fn failed_deregistrations_are_the_reason_that_is_said() {
-        let device = hugemr_sim::open("sim:erdma", &hugemr_sim::Overrides::default());
-        let device = Arc::new(device.unwrap());
-        let small = Arc::new(NoMemory {
-            base: 1 << 44,
-            len: 1 << 20,
-            page: PageSize::K4,
-        });
-        let options = Options {
-            up_to: Some(1),
-            ..Options::default()
-        };
-        let none: Option<&Arc<NoMemory>> = None;
-        let mut found = probe(&device, &small, none, &options);
+        let (device, mut found) = probed();
         found.left = 3;
         found.left_errno = Some(Errno::EIO);
         for end in [End::Full, End::Unsteady] {
