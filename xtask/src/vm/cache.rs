@@ -5,9 +5,10 @@ use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
+
+use super::step::step;
 
 /// Something this machine cannot give (a package, a program, a right): not a failed test.
 #[derive(Debug)]
@@ -122,20 +123,6 @@ pub(crate) fn workspace() -> Result<PathBuf> {
         .parent()
         .context("xtask has no parent folder")?
         .to_path_buf())
-}
-
-/// Says in one line what a step does and how long it took.
-pub(crate) fn step<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let start = Instant::now();
-    print!("vm: {what} ...");
-    std::io::stdout().flush()?;
-    let result = work();
-    let seconds = start.elapsed().as_secs_f64();
-    match &result {
-        Ok(_) => println!(" {seconds:.1} s"),
-        Err(_) => println!(" failed after {seconds:.1} s"),
-    }
-    result.with_context(|| what.to_owned())
 }
 
 /// Runs a program to its end and gives its standard output; its last lines of error otherwise.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::cache::{Cache, step};
+use super::cache::Cache;
 use super::checks::{self, Choice};
 use super::guest::{End, Guest};
 use super::initramfs::Initramfs;
@@ -12,6 +12,7 @@ use super::judge::Report;
 use super::kernel::{Kernel, Version};
 use super::modules::Module;
 use super::qemu::Qemu;
+use super::step::step;
 use super::userland::Userland;
 
 const INIT: &str = include_str!("../../guest/init");

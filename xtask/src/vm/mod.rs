@@ -2,14 +2,15 @@
 //!
 //! Nothing is installed for them: QEMU, kernels and the guests' programs are Debian packages,
 //! unpacked privately under `target/vm`.
-use std::path::{Path, PathBuf};
-use std::process::{Command, exit};
+use std::path::PathBuf;
+use std::process::exit;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, ensure};
 
 mod agree;
 mod answer;
+mod build;
 mod cache;
 mod checks;
 mod collapsed;
@@ -35,14 +36,19 @@ mod proved;
 mod qemu;
 mod rxe;
 mod sabotage;
+mod step;
 mod userland;
 
-use cache::{Cache, Unavailable, step, workspace};
+use build::{build, build_example, given, hugemr};
+use cache::{Cache, Unavailable};
+use erdma::{SCENARIOS, Scenario};
 use judge::Report;
-use kernel::Version;
+use kernel::{Kernel, Version};
 use lab::Lab;
+use module::Toolchain;
 use options::{Options, Task, USAGE};
 use qemu::Qemu;
+use step::{step, together};
 
 /// Reports by the guest's name.
 type Reports = Vec<(String, Report)>;
@@ -91,12 +97,25 @@ fn perform(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Everything that guests are made of, but for programs of this tree.
 fn fetch(cache: &Cache) -> Result<()> {
     Qemu::small(cache)?;
     Qemu::with_vfio_user(cache)?;
-    for version in Version::ALL {
-        let lab = Lab::open(cache, version, Qemu::small(cache)?, None)?;
-        let toolchain = module::Toolchain::fetch(cache, version, &lab.kernel)?;
+    fetch_kernels(cache, &Version::ALL)?;
+    fetch_modules(cache, &Version::ALL)
+}
+
+fn fetch_kernels(cache: &Cache, versions: &[Version]) -> Result<()> {
+    for version in versions {
+        Lab::open(cache, *version, Qemu::small(cache)?, None)?;
+    }
+    Ok(())
+}
+
+/// The modules of a guest with an emulated device.
+fn fetch_modules(cache: &Cache, versions: &[Version]) -> Result<()> {
+    for version in versions {
+        let toolchain = Toolchain::fetch(cache, *version, &Kernel::fetch(cache, *version)?)?;
         toolchain.erdma()?;
         toolchain.old_rule()?;
         println!("vm: {}", toolchain.provenance()?);
@@ -110,11 +129,15 @@ fn run_rxe(
     kernels: &[Version],
     reports: &mut Reports,
 ) -> Result<()> {
-    let hugemr = hugemr(options)?;
-    let suite = match &hugemr {
-        Some(_) => rxe::suite()?,
-        None => Vec::new(),
+    let programs = || {
+        let hugemr = hugemr(options)?;
+        let suite = match &hugemr {
+            Some(_) => rxe::suite()?,
+            None => Vec::new(),
+        };
+        Ok((hugemr, suite))
     };
+    let ((hugemr, suite), ()) = together(programs, || fetch_kernels(cache, kernels))?;
     for version in kernels {
         let mut lab = Lab::open(cache, *version, Qemu::small(cache)?, hugemr.as_deref())?;
         lab.programs.clone_from(&suite);
@@ -132,7 +155,7 @@ fn run_numa(
     kernels: &[Version],
     reports: &mut Reports,
 ) -> Result<()> {
-    let hugemr = hugemr(options)?;
+    let (hugemr, ()) = together(|| hugemr(options), || fetch_kernels(cache, kernels))?;
     for version in kernels {
         let lab = Lab::open(cache, *version, Qemu::small(cache)?, hugemr.as_deref())?;
         let list = checks::list(numa::SCRIPT)?;
@@ -144,49 +167,20 @@ fn run_numa(
 }
 
 fn run_erdma(cache: &Cache, options: &Options, reports: &mut Reports) -> Result<()> {
-    let hugemr = hugemr(options)?;
-    let emulator = match &options.emulator {
-        Some(path) => given(path)?,
-        None => build("erdma-emulator", "erdma-emu")?,
+    let scenarios = scenarios(options)?;
+    let guests = || {
+        Qemu::with_vfio_user(cache)?;
+        fetch_kernels(cache, &options.kernels)?;
+        fetch_modules(cache, &options.kernels)
     };
-    let mut scenarios = Vec::new();
-    for scenario in erdma::SCENARIOS {
-        let useful = hugemr.is_some() || !scenario.needs_hugemr();
-        let named = match options.scenarios.as_slice() {
-            [] => options.everywhere() || scenario.in_default(),
-            names => names.iter().any(|name| name == scenario.name),
-        };
-        if useful && named && options.choice.concerns(&scenario.checks()?) {
-            scenarios.push(scenario);
-        }
-    }
-    let names: Vec<_> = erdma::SCENARIOS
-        .iter()
-        .map(|scenario| scenario.name)
-        .collect();
-    let unknown = options
-        .scenarios
-        .iter()
-        .find(|name| !names.contains(&name.as_str()));
-    if unknown.is_some() || scenarios.is_empty() {
-        bail!(
-            "no scenario has that name and that check; there are: {}",
-            names.join(", ")
-        );
-    }
-    // Built of the tree under test, so left out where that is. It registers random layouts and writes down what was
-    // predicted.
-    let agree = match scenarios.iter().any(|scenario| scenario.needs_agree()) {
-        true if hugemr.is_some() => vec![("agree", build_example("hugemr-verbs", "agree")?)],
-        _ => Vec::new(),
-    };
+    let (programs, ()) = together(|| Programs::build(options, &scenarios), guests)?;
     for version in &options.kernels {
         let qemu = Qemu::with_vfio_user(cache)?;
-        let mut lab = Lab::open(cache, *version, qemu, hugemr.as_deref())?;
-        lab.programs.clone_from(&agree);
+        let mut lab = Lab::open(cache, *version, qemu, programs.hugemr.as_deref())?;
+        lab.programs.clone_from(&programs.agree);
         for scenario in &scenarios {
             let report = sabotage::run(&options.choice, &scenario.checks()?, |choice| {
-                scenario.run(&lab, &emulator, choice)
+                scenario.run(&lab, &programs.emulator, choice)
             })?;
             println!("{}", report.table());
             reports.push((format!("{} {}", scenario.name, version.label()), report));
@@ -195,48 +189,56 @@ fn run_erdma(cache: &Cache, options: &Options, reports: &mut Reports) -> Result<
     Ok(())
 }
 
-/// The command under test: as given, or built here. `none` leaves it out.
-fn hugemr(options: &Options) -> Result<Option<PathBuf>> {
-    match &options.hugemr {
-        Some(path) if path.as_os_str() == "none" => Ok(None),
-        Some(path) => given(path).map(Some),
-        None => build("hugemr-cli", "hugemr").map(Some),
+/// The scenarios that are asked for, as far as there are programs for them.
+fn scenarios(options: &Options) -> Result<Vec<&'static Scenario>> {
+    let mut scenarios = Vec::new();
+    for scenario in SCENARIOS {
+        let useful = !options.without_hugemr() || !scenario.needs_hugemr();
+        let named = match options.scenarios.as_slice() {
+            [] => options.everywhere() || scenario.in_default(),
+            names => names.iter().any(|name| name == scenario.name),
+        };
+        if useful && named && options.choice.concerns(&scenario.checks()?) {
+            scenarios.push(scenario);
+        }
     }
+    let names: Vec<_> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
+    let unknown = options
+        .scenarios
+        .iter()
+        .any(|name| !names.contains(&name.as_str()));
+    ensure!(
+        !unknown && !scenarios.is_empty(),
+        "no scenario has that name and that check; there are: {}",
+        names.join(", ")
+    );
+    Ok(scenarios)
 }
 
-fn given(path: &Path) -> Result<PathBuf> {
-    let path = std::path::absolute(path)?;
-    ensure!(path.is_file(), "no program {}", path.display());
-    Ok(path)
+/// What guests with an emulated device need of this tree.
+struct Programs {
+    emulator: PathBuf,
+    hugemr: Option<PathBuf>,
+    /// Registers random layouts and writes down what was predicted. Built of the tree under test, so left out where
+    /// that is.
+    agree: Vec<(&'static str, PathBuf)>,
 }
 
-/// Builds a program of the workspace as a user would.
-fn build(package: &str, program: &str) -> Result<PathBuf> {
-    cargo_build(&["-p", package], program)
-}
-
-/// Builds an example of the workspace.
-fn build_example(package: &str, example: &str) -> Result<PathBuf> {
-    cargo_build(
-        &["-p", package, "--example", example],
-        &format!("examples/{example}"),
-    )
-}
-
-fn cargo_build(what: &[&str], program: &str) -> Result<PathBuf> {
-    cargo(&[&["build", "--release"], what].concat())?;
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    let path = workspace()?.join(target).join("release").join(program);
-    given(&path).with_context(|| format!("no {program} was built"))
-}
-
-/// Runs cargo in the workspace and gives what it wrote to standard output.
-fn cargo(what: &[&str]) -> Result<String> {
-    let root = workspace()?;
-    step(&format!("build: cargo {}", what.join(" ")), || {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        cache::output(build.current_dir(&root).args(what))
-    })
+impl Programs {
+    fn build(options: &Options, scenarios: &[&Scenario]) -> Result<Self> {
+        let hugemr = hugemr(options)?;
+        let emulator = match &options.emulator {
+            Some(path) => given(path)?,
+            None => build("erdma-emulator", "erdma-emu")?,
+        };
+        let mut agree = Vec::new();
+        if hugemr.is_some() && scenarios.iter().any(|scenario| scenario.needs_agree()) {
+            agree.push(("agree", build_example("hugemr-verbs", "agree")?));
+        }
+        Ok(Self {
+            emulator,
+            hugemr,
+            agree,
+        })
+    }
 }

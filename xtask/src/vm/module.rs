@@ -9,9 +9,10 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::cache::{Cache, output, remove_tree, step, unavailable, workspace};
+use super::cache::{Cache, output, remove_tree, unavailable, workspace};
 use super::kernel::{Kernel, Version};
 use super::packages::Apt;
+use super::step::step;
 use super::userland::{fingerprint, list_mark};
 
 /// What a kernel build calls besides the compiler.

@@ -52,6 +52,13 @@ impl Options {
         self.task == Task::All || self.choice != Choice::default()
     }
 
+    /// Whether the command under test is left out (`--hugemr none`).
+    pub(crate) fn without_hugemr(&self) -> bool {
+        self.hugemr
+            .as_ref()
+            .is_some_and(|path| path.as_os_str() == "none")
+    }
+
     pub(crate) fn parse(args: &[String]) -> Result<Self> {
         let mut args = args.iter();
         let task = match args.next().map(String::as_str) {

@@ -9,8 +9,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::cache::{Cache, have, output, remove_tree, step, unavailable};
+use super::cache::{Cache, have, output, remove_tree, unavailable};
 use super::mirror::{Mirrors, keyring};
+use super::step::step;
 
 /// A set of suites as a private apt sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

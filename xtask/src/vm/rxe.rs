@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use super::build::cargo;
 use super::checks::Choice;
+use super::conformance;
 use super::judge::Report;
 use super::lab::{Lab, Spec};
 use super::modules::Modules;
-use super::{cargo, conformance};
 
 const SCRIPT: &str = concat!(
     include_str!("../../guest/rxe.sh"),

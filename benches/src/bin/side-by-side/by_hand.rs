@@ -9,6 +9,8 @@ use anyhow::{Context as _, Result};
 
 /// Bytes of a 2 MiB page.
 pub(crate) const HUGE: usize = 2 << 20;
+/// Bytes that MADV_POPULATE_WRITE can be asked for at least.
+pub(crate) const BASE: usize = 4096;
 
 /// Shared anonymous memory of 2 MiB pages, as a program maps it by hand.
 pub(crate) struct Memory {
@@ -73,16 +75,24 @@ impl Memory {
         Ok(())
     }
 
+    /// MADV_POPULATE_WRITE of all, on so many threads.
+    pub(crate) fn populate_all(&self, threads: usize) {
+        self.shares(threads, |from, to| {
+            self.populate_write(from, to)
+                .expect("the pages are promised");
+        });
+    }
+
     /// Clears one part with the instruction that the kernel clears pages with, in pieces of its length.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn rep_stosb(&self, from: usize, to: usize) {
-        for at in (from..to).step_by(4096) {
+        for at in (from..to).step_by(BASE) {
             let place = self.at(at);
             // SAFETY: 4096 bytes inside the mapping, which is writable; the direction flag is clear by the ABI.
             unsafe {
                 std::arch::asm!(
                     "rep stosb",
-                    inout("rcx") 4096usize => _,
+                    inout("rcx") BASE => _,
                     inout("rdi") place => _,
                     in("al") 0u8,
                     options(nostack, preserves_flags)

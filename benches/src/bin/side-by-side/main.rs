@@ -17,6 +17,7 @@ mod pipeline;
 mod populate;
 mod register;
 mod report;
+mod resident;
 mod sample;
 mod start;
 mod stats;

@@ -1,9 +1,11 @@
-//! Whole processes, from posix_spawn to wait4: starting, planning, memory.
+//! Whole processes, from posix_spawn to waitpid: starting, planning, memory.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -11,6 +13,7 @@ use hugemr_benches::Random;
 
 use crate::bench::Bench;
 use crate::report::{Section, Target};
+use crate::resident;
 use crate::sample::{Effort, Way, alternate};
 
 /// Runs of a process in one round: single runs of a millisecond are too short for the clock of the noise.
@@ -24,12 +27,6 @@ struct Program {
     args: Vec<CString>,
 }
 
-/// What a process took.
-struct Took {
-    wall: Duration,
-    max_rss_kib: i64,
-}
-
 impl Program {
     fn new(path: &Path, args: &[&str]) -> Result<Self> {
         let path = CString::new(path.as_os_str().as_encoded_bytes())?;
@@ -40,7 +37,8 @@ impl Program {
         })
     }
 
-    fn run(&self) -> Result<Took> {
+    /// How long it takes to its end.
+    fn run(&self) -> Result<Duration> {
         let mut argv: Vec<*mut libc::c_char> = self
             .args
             .iter()
@@ -66,15 +64,12 @@ impl Program {
             return Err(error).with_context(|| format!("starting {:?}", self.path));
         }
         let mut status = 0;
-        let mut usage = MaybeUninit::<libc::rusage>::uninit();
-        // SAFETY: the child is ours, and both places are written by the kernel.
-        let got = unsafe { libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()) };
+        // SAFETY: the child is ours, and the place is written by the kernel.
+        let got = unsafe { libc::waitpid(pid, &raw mut status, 0) };
         let wall = start.elapsed();
         if got != pid {
-            bail!("wait4: {}", std::io::Error::last_os_error());
+            bail!("waitpid: {}", std::io::Error::last_os_error());
         }
-        // SAFETY: written, because the call succeeded.
-        let usage = unsafe { usage.assume_init() };
         if libc::WIFSIGNALED(status) {
             bail!(
                 "{:?} was killed by signal {}",
@@ -82,10 +77,14 @@ impl Program {
                 libc::WTERMSIG(status)
             );
         }
-        Ok(Took {
-            wall,
-            max_rss_kib: usage.ru_maxrss,
-        })
+        Ok(wall)
+    }
+
+    fn command(&self) -> Command {
+        let word = |word: &CString| OsStr::from_bytes(word.as_bytes()).to_owned();
+        let mut command = Command::new(word(&self.path));
+        command.args(self.args.iter().skip(1).map(word)).env_clear();
+        command
     }
 }
 
@@ -174,7 +173,7 @@ impl<'a> Turns<'a> {
                 // Nobody always comes behind the same one, which leaves more or less of use in the caches.
                 self.shuffle(&mut order);
                 for &i in &order {
-                    let wall = self.programs[i].1.run()?.wall;
+                    let wall = self.programs[i].1.run()?;
                     took[i] = Some(took[i].unwrap_or_default() + wall);
                 }
             }
@@ -229,11 +228,11 @@ pub(crate) fn run(bench: &Bench) -> Result<Section> {
         }
     }
     for (name, program) in &programs {
-        let took = program.run()?;
-        section.figure(
-            format!("{name}: largest resident memory"),
-            format!("{} KiB", took.max_rss_kib),
-        );
+        let what = format!("{name}: largest resident memory");
+        match resident::largest(&mut program.command()) {
+            Ok(kib) => section.figure(what, format!("{kib} KiB")),
+            Err(why) => section.missing(format!("{what}: {why:#}")),
+        }
     }
     let turns = Turns::new(&programs);
     let ways = programs.iter().enumerate().map(|(i, (name, _))| {

@@ -56,6 +56,31 @@ proptest! {
     }
 }
 
+/// Each huge page whose end is asked for is cleared forwards. What is there, and what ends elsewhere, is let be.
+#[test]
+fn the_ends_of_missing_huge_pages() {
+    let base = sys::base_page();
+    let page = 4 * base;
+    let memory = map(Kind::Base, 12 * MIB);
+    let border = memory.base().next_multiple_of(page);
+    let of =
+        |from: u64, to: u64, page| missing_ends(border + from * base, border + to * base, page);
+    let found = |from, to| -> Vec<u64> {
+        let ends = of(from, to, page).unwrap();
+        ends.iter().map(|end| (end - border) / base).collect()
+    };
+    assert_eq!(found(0, 16), [3, 7, 11, 15]);
+    assert_eq!(found(2, 15), [3, 7, 11]);
+    assert_eq!(found(3, 4), [3]);
+    assert_eq!(found(1, 3), [0; 0]);
+    sys::or_zero(border + 7 * base).unwrap();
+    sys::or_zero(border + 8 * base).unwrap();
+    assert_eq!(found(0, 16), [3, 11, 15]);
+    // Base pages have no ends, gigantic ones need none.
+    assert_eq!(of(0, 16, base).unwrap(), [0; 0]);
+    assert_eq!(of(0, 2000, 2 * PIECE).unwrap(), [0; 0]);
+}
+
 #[test]
 fn every_page_is_there_afterwards_and_progress_grows_to_the_end() {
     for road in roads() {
