@@ -14,11 +14,11 @@
 //!   transparent huge page that the kernel did not give).
 //!
 //! **Of each huge page the end comes first.** The kernel clears a huge page so that what was asked for is cleared last,
-//! to leave it in the caches, and the rest on the way to it (`folio_zero_user`, before 6.11 `clear_huge_page`, of
-//! mm/memory.c; for hugetlbfs by the address of the fault since Linux 4.20). Whoever asks for the beginning of a page, as
-//! MADV_POPULATE_WRITE of a range and every first touch do, has it cleared backwards, 4 KiB by 4 KiB from its end, which
-//! processors are slower at: where the side-by-side benchmark ran, a fifth of the speed. Asking for the last 4 KiB has it
-//! cleared forwards.
+//! to leave it in the caches, and the rest on the way to it (`clear_huge_page`, later `folio_zero_user`, of mm/memory.c;
+//! hugetlbfs tells it the address of the fault since commit 285b8dcaacfc, Linux 4.19 or before). Whoever asks for the
+//! beginning of a page, as MADV_POPULATE_WRITE of a range and every first touch do, has it cleared backwards, 4 KiB by
+//! 4 KiB from its end, which processors are slower at. Asking for the last 4 KiB has it cleared forwards: about a quarter
+//! more speed where docs/performance.md was measured (docs/decisions/0011-the-end-of-a-page-first.md).
 
 use std::fmt;
 use std::num::NonZeroUsize;
