@@ -195,9 +195,9 @@ fn what_could_be_reserved_is_a_field() {
     let reservable = &json["reservable"];
     assert_eq!(reservable["pages"]["page"], 2 << 20);
     let (count, fits) = (&reservable["pages"]["count"], &reservable["fits"]);
-    assert_eq!(
-        fits["bytes"].as_u64(),
-        count.as_u64().map(|pages| pages * (2 << 20)),
+    let most = count.as_u64().unwrap() * (2 << 20);
+    assert!(
+        (1..=most).contains(&fits["bytes"].as_u64().unwrap()),
         "{json}"
     );
     let command = fits["command"].as_str().unwrap();
