@@ -341,8 +341,9 @@ pub(crate) struct DiagnoseCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayCommand {
-    /// Vectors, one JSON object a line; - for standard input
-    pub(crate) file: PathBuf,
+    /// Vectors, one JSON object a line; - for standard input. Several are run one after the other
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
     /// Answer as JSON Lines
     #[arg(long)]
     pub(crate) json: bool,

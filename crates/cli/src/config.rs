@@ -1,7 +1,7 @@
 //! The config file: defaults for flags that would otherwise be typed each time.
 //!
-//! A flag stands above the file, `[devices.NAME]` above `[facts]`. Values are read by the same code as those of the flags,
-//! and a key that does not exist is an error: a misspelt limit would otherwise be no limit.
+//! A flag stands above the file, `[devices.NAME]` above `[facts]`; NAME is any name of the device. Values are read by the same
+//! code as those of the flags, and a key that does not exist is an error: a misspelt limit would otherwise be no limit.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use crate::args::{
     Budget, Command, FactArgs, LimitsArgs, MaybeKernel, Memlock, Size, parse_budget, parse_count,
     parse_driver, parse_kernel, parse_length, parse_memlock,
 };
+use crate::device;
 use crate::exit::Failure;
 
 #[derive(Default, Deserialize)]
@@ -103,6 +104,8 @@ pub(crate) fn apply(named: Option<&Path>, command: &mut Command) -> Result<(), F
     if let Some(limits) = limits(command) {
         place(limits, &config);
     }
+    // Facts of another host are not about the devices of this one.
+    let is_here = !matches!(command, Command::Doctor(c) if c.facts_file.is_some());
     let (device, facts) = match command {
         Command::Plan(c) => (&mut c.what.device, Some(&mut c.what.facts)),
         Command::Register(c) => (&mut c.what.device, Some(&mut c.what.facts)),
@@ -118,12 +121,43 @@ pub(crate) fn apply(named: Option<&Path>, command: &mut Command) -> Result<(), F
     }
     if let Some(facts) = facts {
         facts.config = path;
-        if let Some(keys) = device.as_ref().and_then(|name| config.devices.get(name)) {
+        let only = || is_here.then(device::only).flatten();
+        if let Some(keys) = of_device(&config, (device.as_deref(), &only), &facts.config)? {
             fill(facts, keys);
         }
         fill(facts, &config.facts);
     }
     Ok(())
+}
+
+/// The table of the device that counts, whether it has the device's name as it was typed, another one, or its key. Without a
+/// name it is the `only` one.
+fn of_device<'a>(
+    config: &'a Config,
+    (named, only): (Option<&str>, &dyn Fn() -> Option<String>),
+    file: &Path,
+) -> Result<Option<&'a Keys>, Failure> {
+    // What is not needed is not looked for: that opens files and libraries.
+    if config.devices.is_empty() {
+        return Ok(None);
+    }
+    let Some(name) = named.map(str::to_owned).or_else(only) else {
+        return Ok(None);
+    };
+    let key = device::key(&name);
+    // A real device has one name, and no key of a simulated one.
+    let is_mine =
+        |table: &String| *table == name || (name.starts_with("sim:") && device::key(table) == key);
+    let mut tables = config.devices.iter().filter(|(table, _)| is_mine(table));
+    let first = tables.next();
+    if let (Some((first, _)), Some((second, _))) = (first, tables.next()) {
+        return Err(Failure::usage(format_args!(
+            "{}: [devices.{first:?}] and [devices.{second:?}] are the same device, {key}",
+            file.display()
+        ))
+        .with("way out    keep one of them, with all that is known of it"));
+    }
+    Ok(first.map(|(_, keys)| keys))
 }
 
 /// Where a command takes the limits file.

@@ -131,6 +131,22 @@ pub(crate) fn which(name: &str) -> Result<Which, Failure> {
     Ok(identity::unopened(name))
 }
 
+/// The one key of the device that a name means, as in the limits file; what opens no device is its own key.
+pub(crate) fn key(name: &str) -> String {
+    let device = name
+        .starts_with("sim:")
+        .then(|| open_simulated(name, &Overrides::default()));
+    match device {
+        Some(Ok(device)) => identity::simulated(&device).identity.device,
+        _ => name.to_owned(),
+    }
+}
+
+/// The name of the only real device, where there is one.
+pub(crate) fn only() -> Option<String> {
+    only_real().ok()
+}
+
 /// What a name alone tells of a device that is not opened.
 pub(crate) struct Named {
     pub(crate) which: Which,

@@ -91,7 +91,9 @@ pub(crate) fn apply(
         let place = quoted(path.as_os_str());
         record.apply_from(device, platform, &place);
         Some(Correction {
-            text: correction(&path, &record.identity.device, &measure(args, &which.named)),
+            name: record.identity.device,
+            probe: measure(args, &which.named),
+            file: path,
             place,
         })
     } else {
@@ -104,14 +106,21 @@ pub(crate) fn apply(
 pub(crate) struct Correction {
     /// The file, as the sources of its limits name it.
     place: String,
-    text: String,
+    pub(crate) file: PathBuf,
+    /// The device's key there.
+    pub(crate) name: String,
+    /// The command that measures it anew.
+    pub(crate) probe: String,
 }
 
 impl Correction {
     /// The way out of a limit, where the file is its source.
-    pub(crate) fn of(&self, limit: &Limit) -> Option<&str> {
-        let is_mine = limit.source.text.contains(&self.place);
-        is_mine.then_some(self.text.as_str())
+    pub(crate) fn of(&self, limit: &Limit) -> Option<&Self> {
+        limit.source.text.contains(&self.place).then_some(self)
+    }
+
+    pub(crate) fn text(&self) -> String {
+        correction(&self.file, &self.name, &self.probe)
     }
 }
 

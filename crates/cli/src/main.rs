@@ -14,6 +14,7 @@ mod json;
 mod learned;
 mod limits;
 mod notes;
+mod pairs;
 mod progress;
 mod render;
 mod request;
@@ -83,7 +84,7 @@ fn not_parsed(error: &clap::Error) -> ExitCode {
         };
     }
     let json = std::env::args_os().any(|word| word == "--json");
-    if let Some(failure) = below_zero(error) {
+    if let Some(failure) = below_zero(error).or_else(|| pairs::refused(error)) {
         report(&failure, json.then_some(json::Style::Document));
         return failure.exit.into();
     }

@@ -9,9 +9,9 @@ use super::{
     ReplayCommand, ReserveCommand, UsageCommand,
 };
 
-/// Declares the commands: variant, arguments, name, what the help says of it, and whether the help lists it.
+/// Declares the commands: variant, arguments, name, and what the help says of it.
 macro_rules! commands {
-    ($($variant:ident($args:ident), $name:literal, $about:literal, $listed:literal;)*) => {
+    ($($variant:ident($args:ident), $name:literal, $about:literal;)*) => {
         #[derive(Debug)]
         pub(crate) enum Command {
             $(#[doc = $about] $variant($args),)*
@@ -42,7 +42,6 @@ macro_rules! commands {
                     $(.subcommand(
                         clap::Command::new($name)
                             .about($about)
-                            .hide(!$listed)
                             // What the struct of the arguments says of itself is not for the help.
                             .defer(|command| $args::augment_args(command).about($about).long_about(None)),
                     ))*
@@ -60,20 +59,20 @@ macro_rules! commands {
 }
 
 commands! {
-    Plan(PlanCommand), "plan", "Say whether a size fits, as how many MRs on which pages, and what would have to change", true;
-    Register(RegisterCommand), "register", "Map, populate and register memory, show the keys, and release it again", true;
-    Reserve(ReserveCommand), "reserve", "Raise the pools of huge pages until so much is free, by exactly what is missing", true;
-    Release(ReleaseCommand), "release", "Give back the huge pages that hugemr has added, and no others", true;
-    Devices(DevicesCommand), "devices", "List RDMA devices, or say why there are none; --simulated lists the simulated ones", true;
-    Diagnose(DiagnoseCommand), "diagnose", "Explain why a registration failed: an errno and what is known -> ranked causes", true;
-    Doctor(DoctorCommand), "doctor", "Say what stands in the way on this host, in order of harm, and what mends it", true;
-    Inspect(InspectCommand), "inspect", "Show the mappings of a process, what backs them, and what MRs over them would cost", true;
-    Probe(ProbeCommand), "probe", "Find the limits of a device by trying: table entries, MRs, large pages; and save them", true;
-    Learn(LearnCommand), "learn", "Narrow what is known of a device by a report: what was registered, and what was refused", true;
-    Usage(UsageCommand), "usage", "Show who holds MRs, how many bytes are pinned, and what is left of the table", true;
-    Replay(ReplayCommand), "replay", "More: run cases from a file (JSON Lines) through the code of the commands, and compare", true;
-    Man(ManCommand), "man", "More: print a man page, or write all of them", false;
-    Completions(CompletionsCommand), "completions", "More: print shell completions", false;
+    Plan(PlanCommand), "plan", "Say whether a size fits, as how many MRs on which pages, and what would have to change";
+    Register(RegisterCommand), "register", "Map, populate and register memory, show the keys, and release it again";
+    Reserve(ReserveCommand), "reserve", "Raise the pools of huge pages until so much is free, by exactly what is missing";
+    Release(ReleaseCommand), "release", "Give back the huge pages that hugemr has added, and no others";
+    Devices(DevicesCommand), "devices", "List RDMA devices, or say why there are none; --simulated lists the simulated ones";
+    Diagnose(DiagnoseCommand), "diagnose", "Explain why a registration failed: an errno and what is known -> ranked causes";
+    Doctor(DoctorCommand), "doctor", "Say what stands in the way on this host, in order of harm, and what mends it";
+    Inspect(InspectCommand), "inspect", "Show the mappings of a process, what backs them, and what MRs over them would cost";
+    Probe(ProbeCommand), "probe", "Find the limits of a device by trying: table entries, MRs, large pages; and save them";
+    Learn(LearnCommand), "learn", "Narrow what is known of a device by a report: what was registered, and what was refused";
+    Usage(UsageCommand), "usage", "Show who holds MRs, how many bytes are pinned, and what is left of the table";
+    Replay(ReplayCommand), "replay", "More: run cases from a file (JSON Lines) through the code of the commands, and compare";
+    Man(ManCommand), "man", "More: print a man page, or write all of them";
+    Completions(CompletionsCommand), "completions", "More: print shell completions";
 }
 
 fn no_command() -> clap::Error {

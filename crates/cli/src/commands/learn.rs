@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::{remark, say};
 use crate::args::{LearnCommand, Size};
+use crate::device::{Named, Which};
 use crate::exit::{Ended, Exit, Failure};
 use crate::limits::{self, NotSaved, Saved};
 use crate::{device, json, request};
@@ -57,13 +58,21 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
         Err(error) => return Err(Failure::usage(error)),
     };
     let entries = (learned.low, learned.high_excl.map(|high| high - 1));
-    for note in named
-        .iter()
-        .flat_map(|named| against(command, entries, &named.limits))
-    {
+    let stated = named.as_ref().map(|named| &named.limits);
+    let notes = stated.map_or_else(Vec::new, |device| too_long(command, device));
+    for note in &notes {
         remark(&format!("note: {note}"));
     }
+    let contradicted = named
+        .as_ref()
+        .and_then(|named| contradicted(command, entries, named));
     let which = named.map(|named| named.which);
+    if let (Some(which), Some(text)) = (&which, contradicted) {
+        if !command.json {
+            say(&learned.to_string())?;
+        }
+        return Err(contradiction(command, which, &text));
+    }
     let saved = which.as_ref().map(|which| {
         let seen = Seen {
             entries,
@@ -87,6 +96,7 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
         json::write(&json!({
             "schema": "hugemr/learn/2",
             "entries": { "min": entries.0, "max": entries.1 },
+            "notes": notes,
             "saved": json::saved(saved.as_ref()),
         }))?;
     } else if !command.json {
@@ -124,11 +134,11 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
     }
 }
 
-/// What the device itself says against what was told.
-fn against(command: &LearnCommand, (low, high): Range, device: &Device) -> Vec<String> {
+/// Sizes that are no one MR on the device: the report is then of another cut.
+fn too_long(command: &LearnCommand, device: &Device) -> Vec<String> {
     let longest = |size: &&Size| device.max_mr_size.fit(size.bytes) == Fit::Over;
     let tries = command.ok.iter().chain(&command.fail).filter(longest);
-    let mut notes: Vec<String> = tries
+    tries
         .map(|size| {
             format!(
                 "{} is no one MR on {}, whose max_mr_size is {} ({}): the entries are reckoned as if it were",
@@ -138,16 +148,47 @@ fn against(command: &LearnCommand, (low, high): Range, device: &Device) -> Vec<S
                 device.max_mr_size.source
             )
         })
-        .collect();
+        .collect()
+}
+
+/// What refutes the report, where it is to be saved: what the device says of itself, unless something else was measured.
+fn contradicted(command: &LearnCommand, entries: Range, named: &Named) -> Option<String> {
+    let (which, mut device) = (&named.which, named.limits.clone());
+    limits::place(&command.limits, &which.identity.device)?;
+    against(entries, &device)?;
+    let known = limits::known(&command.limits, which);
+    if let Some((_, record)) = known
+        && record.identity.changes(&which.identity).is_empty()
+    {
+        record.apply_from(&mut device, &mut named.platform.clone(), "");
+    }
+    against(entries, &device)
+}
+
+/// What the device itself says of its table, where what was told cannot be true of it.
+fn against((low, high): Range, device: &Device) -> Option<String> {
     let table = &device.entries;
     let is_above = table.fit(low) == Fit::Over;
-    if !table.is_unlimited() && (is_above || high.is_some_and(|high| high < table.certain())) {
-        notes.push(format!(
-            "{} itself has {} ({}), which contradicts what was told; what was told counts",
+    let is_below = high.is_some_and(|high| high < table.certain());
+    (!table.is_unlimited() && (is_above || is_below)).then(|| {
+        format!(
+            "{} itself has {} ({}), which contradicts what was told",
             device.name,
             limits::entries((table.certain(), table.at_most()), "table "),
             table.source
-        ));
+        )
+    })
+}
+
+/// Refused as what contradicts a measurement is: only one that is made here stands above what a device says of itself.
+fn contradiction(command: &LearnCommand, which: &Which, text: &str) -> Failure {
+    Failure {
+        exit: Exit::No,
+        ..Failure::usage(format_args!("not saved: {text}"))
     }
-    notes
+    .with("if the report is of another device, name that one with --device, or none: then it is only said")
+    .with(format!(
+        "way out    what it really has: {}",
+        limits::measure(&command.limits, &which.named)
+    ))
 }

@@ -7,7 +7,8 @@ use hugemr_core::host::Host;
 use hugemr_core::plan::{Plan, PlanRequest, Refusal, Verdict, plan};
 use hugemr_core::size::Bytes;
 
-use super::{remark, say, ways};
+use super::ways::{self, Reservable};
+use super::{remark, say};
 use crate::args::{PlanCommand, WhatArgs};
 use crate::exit::{Ended, Exit, Failure};
 use crate::json::{self, PlanDocument, RefusalDocument, Style};
@@ -58,7 +59,7 @@ pub(crate) fn run(command: &PlanCommand) -> Ended {
             } else {
                 Style::Document
             };
-            refused("plan", style, &command.what, &asked, &refusal)
+            refused("plan", style, &command.what, &asked, (&refusal, None))
         }
     }
 }
@@ -106,17 +107,17 @@ fn next(what: &WhatArgs, plan: &Plan) -> String {
     what.typed.line("register", &Change::default())
 }
 
-/// Says a refusal: the answer is no.
+/// Says a refusal, and what could be reserved where that was looked for: the answer is no.
 pub(crate) fn refused(
     verb: &str,
     style: Style,
     what: &WhatArgs,
     asked: &Asked,
-    refusal: &Refusal,
+    (refusal, reservable): (&Refusal, Option<&Reservable>),
 ) -> Ended {
     let ways = ways::open(verb, what, asked, refusal);
     if what.json {
-        let document = RefusalDocument::new(&asked.device.name, refusal, &ways, &asked.host);
+        let document = RefusalDocument::new(asked, refusal, &ways, reservable);
         json::write_as(style, &document)?;
     } else {
         say(&render::refusal(refusal, &ways, asked.correction.as_ref()))?;

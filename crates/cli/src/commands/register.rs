@@ -58,14 +58,15 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
     }
     let plan = match planned(command, &asked) {
         Ok(plan) => plan,
-        Err(refusal) if command.force => forced(*refusal)?,
-        Err(refusal) => {
+        Err((refusal, _)) if command.force => forced(*refusal)?,
+        Err((refusal, reservable)) => {
             if let (Some(node), Code::HugepageShort) = (command.nodes.node, refusal.code) {
                 remark(&format!(
                     "--node {node}: only its own pages count, and only those that hugemr reserve --node {node} adds help"
                 ));
             }
-            return refused("register", style(command), &command.what, &asked, &refusal);
+            let refusal = (&*refusal, reservable.as_ref());
+            return refused("register", style(command), &command.what, &asked, refusal);
         }
     };
     if memory == MemoryKind::Real {

@@ -18,6 +18,14 @@ pub(crate) struct Way {
     pub(crate) commands: Vec<String>,
 }
 
+/// What `--reserve` could add to the pools where that is not enough.
+pub(crate) struct Reservable {
+    /// Pages that there would be at most, free ones among them; `None` where something else is in the way.
+    pub(crate) pages: Option<(PageSize, u64)>,
+    /// The size for which they are enough, bytes, and its command; `None`: none.
+    pub(crate) smaller: Option<(u64, String)>,
+}
+
 /// The ways that are open: a plan that would be undecided is none where `--strict` takes that as no, and no pool is raised
 /// beyond the memory that is there.
 pub(crate) fn open(verb: &str, what: &WhatArgs, asked: &Asked, refusal: &Refusal) -> Vec<Way> {

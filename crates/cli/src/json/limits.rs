@@ -1,7 +1,7 @@
 //! Probes and records: schema `hugemr/probe/1`, and what `hugemr/learn/2` has in common with it.
 
-use hugemr_core::limits::{Range, Record};
-use hugemr_core::probe::End;
+use hugemr_core::limits::{Learned, Range, Record};
+use hugemr_core::probe::{End, NoLargePages};
 use serde_json::{Value, json};
 
 use crate::commands::probe::Report;
@@ -14,7 +14,13 @@ fn range((low, high): Range) -> Value {
 /// What was saved, and where; null where nothing was.
 pub(crate) fn saved(saved: Option<&Result<Saved, NotSaved>>) -> Value {
     let saved = saved.and_then(|saved| saved.as_ref().ok());
-    json!(saved.map(|saved| json!({ "file": saved.path, "record": record(&saved.record) })))
+    json!(saved.map(|saved| {
+        let replaced = match saved.learned {
+            Learned::Replaced(old) => Some(range(old)),
+            Learned::Nothing | Learned::Narrowed => None,
+        };
+        json!({ "file": saved.path, "record": record(&saved.record), "replaced": replaced })
+    }))
 }
 
 fn record(record: &Record) -> Value {
@@ -63,6 +69,7 @@ pub(crate) fn probe(
         "large_pages": found.large_pages.map(|large| json!({
             "used": large.used, "len": large.len, "room": large.room,
         })),
+        "large_pages_not": found.large_pages_not.map(NoLargePages::name),
         "large_not_tried": report.no_large,
         // The entries that it could have taken.
         "over_up_to": { "longest_mr": found.longest_over, "large_pages": found.large_pages_over },

@@ -1,6 +1,7 @@
 //! A plan and a refusal as documents: schema `hugemr/plan/1`.
 
-use crate::commands::ways::Way;
+use crate::commands::plan::Asked;
+use crate::commands::ways::{Reservable, Way};
 use hugemr_core::fact::{Fit, Limit};
 use hugemr_core::host::{Driver, Host};
 use hugemr_core::plan::{Alternative, ChunkBound, MaxFit, Plan, Refusal, Resource, WayOut};
@@ -9,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::estimate::Estimated;
+use crate::limits::Correction;
 use crate::render::words;
 
 #[derive(Serialize)]
@@ -48,6 +50,10 @@ pub(crate) struct RefusalDocument {
     first_failure: Option<u64>,
     max_fit: Option<Value>,
     ways_out: Vec<Value>,
+    /// How to correct the limits file, where the limit that was met comes from it.
+    correction: Option<Value>,
+    /// What `--reserve` could add, where that was asked for and is not enough.
+    reservable: Option<Value>,
     plan: Option<PlanDocument>,
 }
 
@@ -130,7 +136,15 @@ impl PlanDocument {
 }
 
 impl RefusalDocument {
-    pub(crate) fn new(device: &str, refusal: &Refusal, ways: &[Way], host: &Host) -> Self {
+    pub(crate) fn new(
+        asked: &Asked,
+        refusal: &Refusal,
+        ways: &[Way],
+        reservable: Option<&Reservable>,
+    ) -> Self {
+        let device = asked.device.name.as_str();
+        let limit = refusal.met().and_then(|check| check.limit.as_ref());
+        let correction = limit.and_then(|limit| asked.correction.as_ref()?.of(limit));
         Self {
             schema: "hugemr/plan/1",
             device: device.to_owned(),
@@ -146,10 +160,25 @@ impl RefusalDocument {
                 |MaxFit { certain, at_most }| json!({ "certain": certain, "at_most": at_most }),
             ),
             ways_out: ways.iter().map(way_out).collect(),
+            correction: correction.map(
+                |Correction {
+                     file, name, probe, ..
+                 }| { json!({ "file": file, "name": name, "command": probe }) },
+            ),
+            reservable: reservable.map(|reservable| {
+                json!({
+                    "pages": reservable.pages.map(|(page, count)| json!({
+                        "page": page.bytes(), "count": count,
+                    })),
+                    "fits": reservable.smaller.as_ref().map(|(bytes, command)| json!({
+                        "bytes": bytes, "command": command,
+                    })),
+                })
+            }),
             plan: refusal
                 .plan
                 .as_ref()
-                .map(|plan| PlanDocument::new(device, plan, host)),
+                .map(|plan| PlanDocument::new(device, plan, &asked.host)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use hugemr_core::device::Device;
 use hugemr_core::limits::Range;
-use hugemr_core::probe::{End, Found, LargePages, Longest, Stop};
+use hugemr_core::probe::{End, Found, LargePages, Longest, NoLargePages, Stop};
 use hugemr_core::size::{Bytes, Count, Grouped, plural};
 
 use super::table::table;
@@ -55,8 +55,7 @@ pub(crate) fn text(report: &Report) -> String {
             match (found.large_pages, found.large_pages_over) {
                 (Some(tried), _) => large_pages(tried),
                 (None, Some(entries)) => over(entries),
-                (None, None) if found.end == End::Full => not_tried(found.stopped, ""),
-                (None, None) => not_tried(None, "needs a full table"),
+                (None, None) => not_tried_large(found),
             },
         ),
     };
@@ -186,6 +185,30 @@ fn not_tried(stop: Option<Stop>, why: &'static str) -> String {
         "" => "not tried".to_owned(),
         why => format!("not tried: {why}"),
     }
+}
+
+/// Why large pages were not tried, or not to an end that proves anything.
+fn not_tried_large(found: &Found) -> String {
+    let why = match found.large_pages_not {
+        None => return "not tried".to_owned(),
+        Some(NoLargePages::Stopped(stop)) => return not_tried(Some(stop), ""),
+        Some(NoLargePages::NotFull) => "needs a full table".to_owned(),
+        Some(NoLargePages::MrCount) => format!(
+            "no MR is left for it: {} {} the table",
+            Count(found.mrs, "MR"),
+            plural(found.mrs, "fills", "fill")
+        ),
+        Some(NoLargePages::NotReleased) => "a deregistration failed".to_owned(),
+        Some(NoLargePages::UpTo) => "it could take more than --up-to".to_owned(),
+        Some(NoLargePages::TooShort) => {
+            "it needs an MR of more entries than have worked as one here".to_owned()
+        }
+        Some(NoLargePages::Failed(errno)) => {
+            format!("ended by {errno}, which says nothing of pages")
+        }
+        Some(_) => "the answers contradicted each other".to_owned(),
+    };
+    format!("not tried: {why}")
 }
 
 fn per_mr((low, high): Range) -> String {

@@ -58,8 +58,8 @@ pub(crate) fn refusal(refusal: &Refusal, ways: &[Way], correction: Option<&Corre
             head = "";
         }
     }
-    if let Some(text) = limit.and_then(|limit| correction?.of(limit)) {
-        lines.push(format!("  {head:12} {text}"));
+    if let Some(correction) = limit.and_then(|limit| correction?.of(limit)) {
+        lines.push(format!("  {head:12} {}", correction.text()));
     }
     lines.join("\n")
 }

@@ -176,3 +176,21 @@ fn thp_at_worst_costs_what_small_pages_cost() {
     assert!(memory("thp").is_some());
     assert_eq!(memory("thp"), memory("4KiB"));
 }
+
+/// What is only kept for others is refused by no device: no errno, and no MR that would fail.
+#[test]
+fn a_refusal_by_what_is_left_has_no_errno() {
+    for (more, errno) in [
+        ("--leave 33554000", Value::Null),
+        ("--leave 100%", Value::Null),
+        ("--other 128GiB@4KiB", Value::Null),
+        ("--budget 1000", "EIO".into()),
+        ("--budget 1000 --leave 10", "EIO".into()),
+    ] {
+        let line = format!("plan 896GiB --device {ARTICLE} --pages 2MiB --json");
+        let json = run(&format!("{line} {more}")).exits(1).json();
+        assert_eq!(json["verdict"], "over_budget", "{more}");
+        assert_eq!(json["errno"], errno, "{more}");
+        assert_eq!(json["first_failure"].is_null(), errno.is_null(), "{more}");
+    }
+}

@@ -11,5 +11,6 @@ mod man;
 mod printed;
 mod real;
 mod replay;
+mod replay_files;
 mod streams;
 mod together;

@@ -51,3 +51,15 @@ fn other_pages_are_refused() {
     run("man plan --to /tmp").exits(2);
     run("man --to /dev/null/x").exits(3);
 }
+
+/// The help lists every command, those for packagers last.
+#[test]
+fn the_help_lists_every_command() {
+    let help = run("--help").exits(0).out;
+    let at = |command: &str| {
+        let line = format!("\n  {command} ");
+        help.find(&line)
+            .unwrap_or_else(|| panic!("no {command} in {help}"))
+    };
+    assert!(COMMANDS.map(at).is_sorted(), "{help}");
+}

@@ -148,3 +148,19 @@ fn a_failed_proof_is_1() {
         assert_eq!(json["verified"], "failed");
     }
 }
+
+/// The only device that is there has its table, named or not; another's is not its.
+#[test]
+fn the_only_device_has_its_table_of_the_config_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("config.toml");
+    std::fs::write(&config, "[devices.rxe0]\nbudget = 7000\n").expect("a file");
+    let line = format!("plan 4MiB --pages 4KiB --config {}", config.display());
+    for more in ["", " --device rxe0"] {
+        on("device rxe0 sim=verbs", &format!("{line}{more}"))
+            .exits(0)
+            .says("7,000");
+    }
+    let ran = on("device rxe1 sim=verbs", &line).exits(0);
+    assert!(!ran.out.contains("7,000"), "{}", ran.out);
+}

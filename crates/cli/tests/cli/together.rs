@@ -193,3 +193,41 @@ fn an_empty_value_is_refused() {
         .err;
     assert!(err.contains("local-write, remote-read"), "{err}");
 }
+
+/// Two that cannot be used together: what they would mean, and which one to drop for what; with JSON as one document.
+#[test]
+fn two_that_exclude_each_other_say_which_to_drop() {
+    let sim = format!("1GiB --device {ARTICLE}");
+    for (line, said) in [
+        (
+            format!("plan {sim} --chunk 1GiB --one-mr"),
+            "--one-mr cannot be used with --chunk: one MR is as long as its buffer; drop --chunk",
+        ),
+        (
+            format!("plan {sim} --list --explain --estimate"),
+            "--list cannot be used with --explain",
+        ),
+        (
+            format!("register {sim} --memory real --alias-pages 2 --node 0"),
+            "drop --node, or --alias-pages",
+        ),
+        (
+            "diagnose log.txt --errno EIO".to_owned(),
+            "LOG cannot be used with --errno: the errno is read from the log",
+        ),
+        ("man plan --to /tmp".to_owned(), "drop the command"),
+        (
+            format!("plan {sim} --chunk 1GiB --chunk 2GiB"),
+            "--chunk is given twice, and counts once",
+        ),
+    ] {
+        let ran = run(&line).exits(2);
+        assert!(ran.err.contains(said), "{line}: {}", ran.err);
+        assert!(ran.out.is_empty(), "{line}: {}", ran.out);
+        if !line.starts_with("man") {
+            let json = run(&format!("{line} --json")).exits(2).json();
+            let error = json["error"].as_str().expect("text");
+            assert!(error.contains(said), "{line}: {error}");
+        }
+    }
+}

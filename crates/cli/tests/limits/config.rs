@@ -80,3 +80,67 @@ fn a_bad_file_is_refused_with_line_and_key() {
     assert!(ran.err.contains("/no/such.toml"), "{}", ran.err);
     run("plan 1GiB --device sim:erdma --config /no/such.toml --json").exits(2);
 }
+
+/// A simulated device of a file has a path, which is typed in many ways, and a key: a table counts by whichever it has.
+#[test]
+fn a_table_is_found_by_any_name_of_the_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("box.toml");
+    std::fs::write(&path, "base = \"erdma\"\nname = \"my-box\"\n").unwrap();
+    let typed = format!("sim:{}", path.display());
+    let other = format!("sim:{}/./box.toml", folder.path().display());
+    for table in [typed.as_str(), other.as_str(), "sim:my-box"] {
+        let config = file(
+            &folder,
+            &format!("[facts]\nbudget = 5\n[devices.{table:?}]\nbudget = 7000\n"),
+        );
+        for name in [&typed, &other] {
+            run(&format!(
+                "plan 4MiB --pages 4KiB --config {config} --device {name}"
+            ))
+            .exits(0)
+            .says("7,000");
+        }
+        run(&format!(
+            "plan 4MiB --pages 4KiB --config {config} --device sim:erdma"
+        ))
+        .exits(1);
+    }
+}
+
+/// Two tables of the device that is asked about are refused; of another one they are nobody's business.
+#[test]
+fn two_tables_of_one_device_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("box.toml");
+    std::fs::write(&path, "base = \"erdma\"\nname = \"my-box\"\n").unwrap();
+    let typed = format!("sim:{}", path.display());
+    let config = file(
+        &folder,
+        &format!("[devices.{typed:?}]\nbudget = 7000\n[devices.\"sim:my-box\"]\nmax_mr = 9\n"),
+    );
+    for verb in ["plan 1GiB", "register 1GiB", "doctor", "probe --dry-run"] {
+        let ran = run(&format!("{verb} --config {config} --device {typed}")).exits(2);
+        for part in [
+            format!("{config}: "),
+            format!("[devices.{typed:?}]"),
+            "[devices.\"sim:my-box\"]".to_owned(),
+            "the same device, sim:my-box".to_owned(),
+            "keep one of them".to_owned(),
+        ] {
+            assert!(ran.err.contains(&part), "{verb}: no {part} in {}", ran.err);
+        }
+        assert!(ran.out.is_empty(), "{}", ran.out);
+    }
+    run(&format!("plan 1GiB --config {config} --device sim:erdma")).exits(0);
+    // A table of a device that is not there is passed over.
+    let config = file(
+        &folder,
+        &format!("[devices.\"sim:./none.toml\"]\nbudget = 5\n[devices.{typed:?}]\nbudget = 7000\n"),
+    );
+    run(&format!(
+        "plan 4MiB --pages 4KiB --config {config} --device {typed}"
+    ))
+    .exits(0)
+    .says("7,000");
+}

@@ -7,3 +7,4 @@ mod common;
 mod config;
 mod file;
 mod probe;
+mod said;

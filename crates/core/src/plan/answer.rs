@@ -363,7 +363,7 @@ pub struct Refusal {
     pub code: Code,
     /// The limit, the need and what is available, in one sentence.
     pub text: String,
-    /// What the device or the kernel would answer.
+    /// What the device or the kernel would answer; `None` where neither would refuse, as for what is only kept for others.
     pub errno: Option<Errno>,
     /// The largest size that would fit with the same pages; `None` where no size would.
     pub max_fit: Option<MaxFit>,

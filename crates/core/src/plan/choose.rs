@@ -145,7 +145,10 @@ fn refuse(
             }
             _ => text,
         },
-        errno: code.errno(device),
+        // Entries that are only kept for others are there: the device would take every MR of the plan.
+        errno: (code != Code::OverBudget || plan.first_failure.is_some())
+            .then(|| code.errno(device))
+            .flatten(),
         ways_out: lead_out(ways, (request, device, host)),
         max_fit: Some(max_fit),
         plan: Some(Box::new(plan)),
@@ -343,5 +346,42 @@ fn ways_without_tiling(
             .into_iter()
             .collect(),
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Family;
+    use crate::fact::{Kind, Source};
+    use crate::plan::{OtherUse, plan};
+
+    /// What no device would refuse has no errno; what one would refuse, whatever is kept besides, has.
+    #[test]
+    fn what_is_only_kept_for_others_has_no_errno() {
+        let device = Device {
+            entries: Limit::exact(1024, Source::new(Kind::Given, "test")),
+            ..Device::unlimited("test", Family::Erdma)
+        };
+        let refused = |pages: u64, leave, others: Vec<OtherUse>| {
+            let request = PlanRequest {
+                leave,
+                others,
+                ..PlanRequest::total(pages * 4096).pages(Pages::Only(PageSize::K4))
+            };
+            let refusal = plan(&request, &device, &Host::default()).unwrap_err();
+            assert_eq!(refusal.code, Code::OverBudget);
+            refusal.errno
+        };
+        let other = OtherUse {
+            bytes: 512 * 4096,
+            page: PageSize::K4,
+        };
+        assert_eq!(refused(1000, Leave::Entries(100), vec![]), None);
+        assert_eq!(refused(1000, Leave::PerCent(50), vec![]), None);
+        assert_eq!(refused(1000, Leave::Nothing, vec![other]), None);
+        let full = device.family.dialect().over_budget;
+        assert_eq!(refused(1025, Leave::Nothing, vec![]), Some(full));
+        assert_eq!(refused(1025, Leave::Entries(100), vec![]), Some(full));
     }
 }

@@ -13,7 +13,7 @@ mod pace;
 mod pages;
 mod run;
 
-pub use pages::{LargePages, Longest};
+pub use pages::{LargePages, Longest, NoLargePages};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -155,6 +155,8 @@ pub struct Found {
     pub longest: Option<Longest>,
     /// Whether the device was given large pages.
     pub large_pages: Option<LargePages>,
+    /// Why that is not known, where there was memory to try it.
+    pub large_pages_not: Option<NoLargePages>,
     /// Entries that the longest MR could have taken, where that was more than was allowed: it was not tried.
     pub longest_over: Option<u64>,
     /// The same of an MR on large pages.
@@ -197,10 +199,11 @@ where
 {
     let mut run = Run::new(backend, small, options);
     let end = run.table();
-    let large_pages = large.and_then(|memory| run.large_pages(memory, end));
+    let large_pages = large.map(|memory| run.large_pages(memory, end));
     let per_mr = run.per_mr(end);
     run.release();
-    let longest = large.and_then(|memory| run.longest(memory, large_pages));
+    let used = large_pages.and_then(Result::ok);
+    let longest = large.and_then(|memory| run.longest(memory, used));
     let counted = options.count.map(|most| run.count(most));
     run.found(end, (per_mr, counted), longest, large_pages)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::run::Run;
-use super::{End, entries};
+use super::{End, Stop, entries};
 use crate::backend::{Backing, RegBackend};
 use crate::errno::Errno;
 use crate::size::PageSize;
@@ -37,6 +37,58 @@ pub struct LargePages {
     pub room: u64,
 }
 
+/// Why it is not known whether the device is given large pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoLargePages {
+    /// The table was not filled.
+    NotFull,
+    /// The MRs were used up: none was left for it.
+    MrCount,
+    /// A deregistration failed, so nobody knows what is free.
+    NotReleased,
+    /// Without large pages it could have taken more entries than the caller allowed.
+    UpTo,
+    /// No MR as long as it would have to be is known to work.
+    TooShort,
+    /// It stopped before its end.
+    Stopped(Stop),
+    /// A failure that says nothing about pages.
+    Failed(Errno),
+    /// The answers contradicted each other.
+    Unsteady,
+}
+
+impl NoLargePages {
+    /// The stable name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotFull => "not_full",
+            Self::MrCount => "mr_count",
+            Self::NotReleased => "not_released",
+            Self::UpTo => "up_to",
+            Self::TooShort => "too_short",
+            Self::Stopped(stop) => End::Stopped(stop).name(),
+            Self::Failed(_) => "failed",
+            Self::Unsteady => "unsteady",
+        }
+    }
+}
+
+impl From<End> for NoLargePages {
+    /// What ended an attempt.
+    fn from(end: End) -> Self {
+        match end {
+            End::MrCount(_) => Self::MrCount,
+            End::UpTo => Self::UpTo,
+            End::Stopped(stop) => Self::Stopped(stop),
+            End::Failed(errno) => Self::Failed(errno),
+            _ => Self::Unsteady,
+        }
+    }
+}
+
 impl<B: RegBackend + Clone, M: Backing> Run<'_, B, M> {
     /// A full table is relieved of a few entries: enough for an MR on large pages, and far too few for one that is
     /// entered 4 KiB by 4 KiB. Whether it fits then is a proof that needs no look into kernel or device.
@@ -44,48 +96,61 @@ impl<B: RegBackend + Clone, M: Backing> Run<'_, B, M> {
         &mut self,
         memory: &Arc<L>,
         end: End,
-    ) -> Option<LargePages> {
+    ) -> Result<LargePages, NoLargePages> {
         if end != End::Full || self.entries == 0 {
-            return None;
+            return Err(NoLargePages::NotFull);
         }
         let page = memory.page();
         let freed = self.pop();
         let room = freed.min(ROOM);
         // What could not be freed is no room.
-        if self.left.mrs > 0 || (freed > room && self.fits(freed - room) != Ok(true)) {
-            return None;
+        if self.left.mrs > 0 {
+            return Err(NoLargePages::NotReleased);
+        }
+        if freed > room && !self.fits(freed - room)? {
+            return Err(NoLargePages::Unsteady);
         }
         // So long that it is allowed even if it is entered 4 KiB by 4 KiB.
         let allowed = self.allowed() / entries(page.bytes());
         // So many entries have worked as one MR, and so long a one: it is the table that refuses.
         let works = self.single.0.saturating_mul(PageSize::K4.bytes());
         let longest = room.min(memory.len().min(works) / page.bytes());
-        let len = longest.min(allowed).checked_mul(page.bytes())?;
+        let len = longest.min(allowed).checked_mul(page.bytes());
+        let len = len.ok_or(NoLargePages::TooShort)?;
         if entries(len) <= room {
             let needed = entries((room / entries(page.bytes()) + 1) * page.bytes());
-            let over = allowed < longest && entries(longest * page.bytes()) > room;
-            self.over.1 = over.then(|| self.entries.saturating_add(needed));
-            return None;
+            if allowed < longest && entries(longest * page.bytes()) > room {
+                self.over.1 = Some(self.entries.saturating_add(needed));
+                return Err(NoLargePages::UpTo);
+            }
+            return Err(NoLargePages::TooShort);
         }
         let limit = self.backend.device().max_mr_size.at_most();
         if limit.is_some_and(|most| len > most) {
-            return None;
+            return Err(NoLargePages::TooShort);
         }
-        let mut fits = || match self.register(memory, len, page, entries(len)).ok()? {
+        let mut fits = || match self.register(memory, len, page, entries(len))? {
             Ok(mr) => {
                 self.close(mr);
-                Some(true)
+                Ok(true)
             }
-            Err(errno) => (errno == self.dialect.over_budget).then_some(false),
+            Err(errno) if errno == self.dialect.over_budget => Ok(false),
+            Err(errno) if errno == self.dialect.over_mr_count => Err(NoLargePages::MrCount),
+            Err(errno) => Err(NoLargePages::Failed(errno)),
         };
         let used = fits()?;
         // A refusal in passing is none.
         if !used && fits()? {
-            return None;
+            return Err(NoLargePages::Unsteady);
         }
         // The room is proved: so many entries fit, and where it was enough, not one more.
-        let proved = self.fits(room) == Ok(true) && (!used || self.fits(1) == Ok(false));
-        (proved && self.left.mrs == 0).then_some(LargePages { used, len, room })
+        if !self.fits(room)? || (used && self.fits(1)?) {
+            return Err(NoLargePages::Unsteady);
+        }
+        if self.left.mrs > 0 {
+            return Err(NoLargePages::NotReleased);
+        }
+        Ok(LargePages { used, len, room })
     }
 
     /// As long as the device says an MR may be, and a page longer. On an empty table.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::pace::Pace;
-use super::{End, Found, LargePages, Longest, Options, Progress, Range, Stop, entries};
+use super::{
+    End, Found, LargePages, Longest, NoLargePages, Options, Progress, Range, Stop, entries,
+};
 use crate::backend::{Access, Backing, RegBackend};
 use crate::chunks::Segment;
 use crate::device::{Dialect, Used};
@@ -545,7 +547,7 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
         end: End,
         (per_mr, counted): (Range, Option<(Range, End)>),
         longest: Option<Longest>,
-        large_pages: Option<LargePages>,
+        large_pages: Option<Result<LargePages, NoLargePages>>,
     ) -> Found {
         self.release();
         Found {
@@ -561,7 +563,8 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
             tried: self.tried,
             disturbances: self.disturbances,
             longest,
-            large_pages,
+            large_pages: large_pages.and_then(Result::ok),
+            large_pages_not: large_pages.and_then(Result::err),
             longest_over: self.over.0,
             large_pages_over: self.over.1,
             left: self.left.mrs,

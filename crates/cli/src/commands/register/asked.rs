@@ -6,6 +6,7 @@ use hugemr_core::size::{Bytes, Count, PageSize};
 use crate::args::{MemoryKind, RegisterCommand};
 use crate::commands::plan::Asked;
 use crate::commands::remark;
+use crate::commands::ways::Reservable;
 use crate::device::Opened;
 use crate::exit::{Exit, Failure};
 use crate::host;
@@ -91,49 +92,61 @@ pub(super) fn only_node(asked: &mut Asked, node: Option<u32>) -> Result<(), Fail
     Ok(())
 }
 
+/// A plan that is refused, and what could be reserved where that is not enough.
+pub(super) type Refused = (Box<Refusal>, Option<Reservable>);
+
 /// Plans; with `--reserve` with the pages that could be added.
-pub(super) fn planned(command: &RegisterCommand, asked: &Asked) -> Result<Plan, Box<Refusal>> {
+pub(super) fn planned(command: &RegisterCommand, asked: &Asked) -> Result<Plan, Refused> {
     let of = |host| plan(&asked.request, &asked.device, host);
     let first = match of(&asked.host) {
         Err(refusal) if command.reserve && refusal.code == Code::HugepageShort => refusal,
-        other => return other,
+        other => return other.map_err(|refusal| (refusal, None)),
     };
     match of(&host::with_raised_pools(&asked.host, asked.request.pages)) {
         // More than there is: the true count of the pools says more than what could be added.
         Err(second) if second.code == Code::HugepageShort => {
-            reservable(command, &second);
-            Err(first)
+            let reservable = reservable(command, &second);
+            say_reservable(&reservable);
+            Err((first, Some(reservable)))
         }
-        other => other,
+        other => other.map_err(|refusal| (refusal, None)),
     }
 }
 
-/// Says what could be reserved, and the size for which that is enough.
-fn reservable(command: &RegisterCommand, refusal: &Refusal) {
+/// What could be reserved, and the size for which that is enough.
+fn reservable(command: &RegisterCommand, refusal: &Refusal) -> Reservable {
     let limit = refusal
         .met()
         .and_then(|check| Some((check.resource, check.limit.as_ref()?.at_most()?)));
-    let could = match limit {
-        Some((Resource::HugePages(page), pages)) => format!(
+    let fit = refusal.max_fit.filter(|fit| fit.certain > 0);
+    Reservable {
+        pages: match limit {
+            Some((Resource::HugePages(page), pages)) => Some((page, pages)),
+            _ => None,
+        },
+        smaller: fit.map(|fit| {
+            let smaller = Change {
+                size: Some(Bytes(fit.certain).argument()),
+                ..Change::default()
+            };
+            (fit.certain, command.what.typed.line("register", &smaller))
+        }),
+    }
+}
+
+fn say_reservable(reservable: &Reservable) {
+    let could = reservable.pages.map_or_else(String::new, |(page, pages)| {
+        format!(
             ": {} of {page} at most, free ones among them ({})",
             Count(pages, "huge page"),
             Bytes(pages.saturating_mul(page.bytes()))
-        ),
-        _ => String::new(),
-    };
+        )
+    });
     remark(&format!(
         "--reserve: not even with all the memory that is available{could}"
     ));
-    if let Some(fit) = refusal.max_fit.filter(|fit| fit.certain > 0) {
-        let smaller = Change {
-            size: Some(Bytes(fit.certain).argument()),
-            ..Change::default()
-        };
-        remark(&format!(
-            "  way out    {} would fit: {}",
-            Bytes(fit.certain),
-            command.what.typed.line("register", &smaller)
-        ));
+    if let Some((bytes, line)) = &reservable.smaller {
+        remark(&format!("  way out    {} would fit: {line}", Bytes(*bytes)));
     }
 }
 

@@ -29,7 +29,7 @@ use lines::{BadLine, Lines};
 use report::{Outcome, Tally};
 use vector::{Op, Vector};
 
-/// Most vectors of one run: their ids are kept, to find one that comes twice.
+/// Most vectors of one file: their ids are kept, to find one that comes twice.
 const MOST_VECTORS: usize = 100_000;
 
 /// What the code of the commands answers to one `in`.
@@ -63,47 +63,86 @@ fn answer(op: Op, input: &str) -> Result<Answer, String> {
 }
 
 pub(crate) fn run(command: &ReplayCommand) -> Ended {
-    if command.file.as_os_str() == "-" {
-        return replay(std::io::stdin().lock(), &command.file, command.json);
+    let files = &command.files;
+    if files.iter().filter(|file| is_input(file)).count() > 1 {
+        return Err(
+            Failure::usage("- is given twice, and standard input can be read once")
+                .with("way out    drop one of them"),
+        );
     }
-    let file = hugemr_input::open(&command.file)
-        .map_err(|error| super::unreadable(&command.file, &error))?;
-    replay(BufReader::new(file), &command.file, command.json)
+    if let [file] = files.as_slice() {
+        let mut tally = Tally::default();
+        one_file(file, command.json, &mut tally)??;
+        super::say(&tally.closing(command.json, None))?;
+        return Ok(tally.exit());
+    }
+    let mut all = Tally::default();
+    let mut unread = 0;
+    for file in files {
+        let mut tally = Tally::default();
+        match one_file(file, command.json, &mut tally)? {
+            Ok(()) => super::say(&tally.closing(command.json, Some(file)))?,
+            Err(why) => {
+                unread += 1;
+                super::say(&report::unread(command.json, file, &why))?;
+            }
+        }
+        all.add(&tally);
+    }
+    super::say(&all.closing_all(command.json, files.len() as u64, unread))?;
+    Ok(if unread > 0 { Exit::Usage } else { all.exit() })
 }
 
-fn replay(from: impl BufRead, file: &Path, json: bool) -> Ended {
+fn is_input(file: &Path) -> bool {
+    file.as_os_str() == "-"
+}
+
+/// Whether a file was read to its end, or why not. The outer error is that of the output, after which nothing can be said.
+type Read = Result<Result<(), Failure>, Failure>;
+
+fn one_file(file: &Path, json: bool, tally: &mut Tally) -> Read {
+    if is_input(file) {
+        return replay(std::io::stdin().lock(), file, json, tally);
+    }
+    match hugemr_input::open(file) {
+        Ok(open) => replay(BufReader::new(open), file, json, tally),
+        Err(error) => Ok(Err(super::unreadable(file, &error))),
+    }
+}
+
+/// Runs the lines to the end, or to where the file cannot be read on.
+fn replay(from: impl BufRead, file: &Path, json: bool, tally: &mut Tally) -> Read {
     let mut lines = Lines::new(from);
-    let mut tally = Tally::default();
     let mut ids = HashSet::new();
     while let Some(line) = lines.next() {
-        let (number, text) = line.map_err(|error| super::unreadable(file, &error.into()))?;
+        let (number, text) = match line {
+            Ok(line) => line,
+            Err(error) => return Ok(Err(super::unreadable(file, &error.into()))),
+        };
         if text.as_ref().is_ok_and(|text| text.trim().is_empty()) {
             continue;
         }
         if ids.len() >= MOST_VECTORS {
-            let more = format!("more than {MOST_VECTORS} vectors: split the file");
-            return Err(Failure::usage(more));
+            return Ok(Err(Failure::usage(format_args!(
+                "{} has more than {MOST_VECTORS} vectors: split the file",
+                file.display()
+            ))));
         }
         let report = one(text, &mut ids);
         tally.count(&report.outcome);
         super::say(&if json {
-            report.json(number)
+            report.json(file, number)
         } else {
             report.text(number)
         })?;
     }
     if tally.all() == 0 {
-        return Err(Failure::usage(format_args!(
+        return Ok(Err(Failure::usage(format_args!(
             "there is no vector in {}",
             file.display()
-        )));
+        ))));
     }
-    super::say(&if json { tally.json() } else { tally.text() })?;
-    Ok(match (tally.broken, tally.failed) {
-        (0, 0) => Exit::Yes,
-        (0, _) => Exit::No,
-        _ => Exit::Usage,
-    })
+    Ok(Ok(()))
 }
 
 /// One line to its end.

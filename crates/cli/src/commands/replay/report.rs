@@ -1,11 +1,14 @@
 //! One result line a vector, and the closing line.
 
+use std::path::Path;
+
 use hugemr_core::size::Count;
 use serde_json::{Value, json};
 
 use super::Answer;
 use super::compare::Mismatch;
 use super::vector::Name;
+use crate::exit::{Exit, Failure};
 
 const SCHEMA: &str = "hugemr/replay/1";
 
@@ -52,7 +55,7 @@ impl Report {
         }
     }
 
-    pub(super) fn json(&self, line: u64) -> String {
+    pub(super) fn json(&self, file: &Path, line: u64) -> String {
         let (id, op) = match &self.name {
             Some((id, op)) => (Some(id), Some(op)),
             None => (None, None),
@@ -70,6 +73,7 @@ impl Report {
             .collect();
         json!({
             "schema": SCHEMA,
+            "file": file.to_string_lossy(),
             "line": line,
             "id": id,
             "op": op,
@@ -80,6 +84,23 @@ impl Report {
         })
         .to_string()
     }
+}
+
+/// One of several files that could not be read, or not to its end, or has no vector.
+pub(super) fn unread(json: bool, file: &Path, why: &Failure) -> String {
+    if json {
+        return json!({
+            "schema": SCHEMA,
+            "file": file.to_string_lossy(),
+            "outcome": "error",
+            "reason": why.what,
+            "more": why.more,
+        })
+        .to_string();
+    }
+    let mut lines = vec![format!("ERROR {}", why.what)];
+    lines.extend(why.more.iter().map(|line| format!("  {line}")));
+    lines.join("\n")
 }
 
 /// Text that came from the file, safe for a terminal.
@@ -102,10 +123,10 @@ fn shown(text: &str) -> String {
 /// The numbers of the closing line.
 #[derive(Default)]
 pub(super) struct Tally {
-    pub(super) passed: u64,
-    pub(super) failed: u64,
+    passed: u64,
+    failed: u64,
     skipped: u64,
-    pub(super) broken: u64,
+    broken: u64,
 }
 
 impl Tally {
@@ -122,7 +143,23 @@ impl Tally {
         self.passed + self.failed + self.skipped + self.broken
     }
 
-    pub(super) fn text(&self) -> String {
+    /// The same of one more file.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.broken += other.broken;
+    }
+
+    pub(super) fn exit(&self) -> Exit {
+        match (self.broken, self.failed) {
+            (0, 0) => Exit::Yes,
+            (0, _) => Exit::No,
+            _ => Exit::Usage,
+        }
+    }
+
+    fn text(&self) -> String {
         let mut text = format!(
             "{} passed, {} failed, {} skipped",
             self.passed, self.failed, self.skipped
@@ -133,16 +170,39 @@ impl Tally {
         text
     }
 
-    pub(super) fn json(&self) -> String {
+    fn summary(&self) -> Value {
         json!({
-            "schema": SCHEMA,
-            "summary": {
-                "passed": self.passed,
-                "failed": self.failed,
-                "skipped": self.skipped,
-                "broken": self.broken,
-            },
+            "passed": self.passed,
+            "failed": self.failed,
+            "skipped": self.skipped,
+            "broken": self.broken,
         })
-        .to_string()
+    }
+
+    /// The closing line of a file, which is named where there are several.
+    pub(super) fn closing(&self, json: bool, file: Option<&Path>) -> String {
+        match (json, file) {
+            (false, None) => self.text(),
+            (false, Some(file)) => format!("{}: {}", file.display(), self.text()),
+            (true, None) => json!({ "schema": SCHEMA, "summary": self.summary() }).to_string(),
+            (true, Some(file)) => {
+                let file = file.to_string_lossy();
+                json!({ "schema": SCHEMA, "file": file, "summary": self.summary() }).to_string()
+            }
+        }
+    }
+
+    /// The last line of several files.
+    pub(super) fn closing_all(&self, json: bool, files: u64, unread: u64) -> String {
+        if json {
+            let files = json!({ "given": files, "unread": unread });
+            return json!({ "schema": SCHEMA, "files": files, "summary": self.summary() })
+                .to_string();
+        }
+        let mut text = format!("{}: {}", Count(files, "file"), self.text());
+        if unread > 0 {
+            text += &format!(", {} not read", Count(unread, "file"));
+        }
+        text
     }
 }
