@@ -10,7 +10,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "if at.saturating_sub(nearby.line) <= NEARBY {",
         replacement: "if nearby.line <= at {",
         target: CORE,
-        test: "diagnose::logs::tests::gpu_memory_on_a_line_of_its_own",
+        test: "diagnose::logs::tests::joined::gpu_memory_on_a_line_of_its_own",
     },
     Mutant {
         name: "log-refusal-of-another",
@@ -18,7 +18,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "self.refusals.iter().filter(|one| one.errno == e.errno)",
         replacement: "self.refusals.iter()",
         target: CORE,
-        test: "diagnose::logs::tests::a_refusal_with_another_errno_is_another_failure",
+        test: "diagnose::logs::tests::joined::a_refusal_with_another_errno_is_another_failure",
     },
     Mutant {
         name: "log-record-any-line",
@@ -26,7 +26,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "let more = indent(line) > indent(text) || line.starts_with(',');",
         replacement: "let more = !line.is_empty();",
         target: CORE,
-        test: "diagnose::logs::tests::a_record_goes_on_in_indented_lines",
+        test: "diagnose::logs::tests::joined::a_record_goes_on_in_indented_lines",
     },
     Mutant {
         name: "log-level-as-errno",
