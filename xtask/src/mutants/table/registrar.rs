@@ -10,7 +10,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "let place = mrs.len().checked_sub(behind + 1);",
         replacement: "let place = Some(behind);",
         target: CORE,
-        test: "registrar::tests::it_registers_every_chunk_and_takes_all_back_in_reverse",
+        test: "registrar::tests::whole::it_registers_every_chunk_and_takes_all_back_in_reverse",
     },
     Mutant {
         name: "rollback-skips-the-first",
@@ -18,7 +18,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "let place = mrs.len().checked_sub(behind + 1);",
         replacement: "let place = mrs.len().checked_sub(behind + 1).filter(|place| *place > 0);",
         target: CORE,
-        test: "registrar::tests::a_failure_names_the_chunk_the_cause_and_what_stood",
+        test: "registrar::tests::faults::a_failure_names_the_chunk_the_cause_and_what_stood",
     },
     Mutant {
         name: "rollback-error-lost",
@@ -26,7 +26,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "Ok(Err(error)) => LeftCause::Verb(error),",
         replacement: "Ok(Err(_)) => return None,",
         target: CORE,
-        test: "registrar::tests::a_failed_rollback_leaks_the_memory_and_says_so",
+        test: "registrar::tests::faults::a_failed_rollback_leaks_the_memory_and_says_so",
     },
     Mutant {
         name: "memory-in-doubt-unmapped",
@@ -34,7 +34,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "let clean = rollback.is_clean() && !in_doubt;",
         replacement: "let clean = rollback.is_clean() || in_doubt;",
         target: CORE,
-        test: "registrar::tests::a_panic_in_the_backend_leaves_the_memory_mapped",
+        test: "registrar::tests::faults::a_panic_in_the_backend_leaves_the_memory_mapped",
     },
     Mutant {
         name: "registrar-named-twice",
@@ -42,7 +42,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "first.then_some((place, chunk))",
         replacement: "(first || word.load(Ordering::Relaxed) > 0).then_some((place, chunk))",
         target: CORE,
-        test: "registrar::tests::a_gate_that_names_a_chunk_twice_or_none_that_is_there_is_found",
+        test: "registrar::tests::gate::a_gate_that_names_a_chunk_twice_or_none_that_is_there_is_found",
     },
     Mutant {
         name: "lookup-last-byte",
