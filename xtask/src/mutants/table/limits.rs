@@ -10,7 +10,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "const FIRST: u64 = 256;",
         replacement: "const FIRST: u64 = 1;",
         target: PROBE,
-        test: "budgets_are_exact_and_few_registrations_are_needed",
+        test: "properties::budgets_are_exact_and_few_registrations_are_needed",
     },
     Mutant {
         name: "probe-forgets-others",
@@ -18,7 +18,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "self.high = others.and_then(|others| self.entries.checked_add(others));",
         replacement: "self.high = others.map(|_| self.entries);",
         target: PROBE,
-        test: "the_interval_is_right_whatever_happens",
+        test: "properties::the_interval_is_right_whatever_happens",
     },
     Mutant {
         name: "probe-spends-mrs-on-short-ones",
@@ -26,7 +26,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "while let End::MrCount(_) = end",
         replacement: "while let End::MrCount(0) = end",
         target: PROBE,
-        test: "few_mrs_are_filled_anew_with_longer_ones",
+        test: "search::few_mrs_are_filled_anew_with_longer_ones",
     },
     Mutant {
         name: "probe-release-costs-nothing",
@@ -34,7 +34,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "let releasing = RESERVE * self.ratio() * (held.as_secs_f64() + one);",
         replacement: "let releasing = 0.0 * held.as_secs_f64() + self.ratio() * one;",
         target: PROBE,
-        test: "everything_is_released_by_the_deadline",
+        test: "deadline::everything_is_released_by_the_deadline",
     },
     Mutant {
         name: "probe-large-refused-once",
@@ -42,7 +42,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "if !used && fits()? {",
         replacement: "if !used && false {",
         target: PROBE,
-        test: "large_pages_need_room_that_is_proved",
+        test: "pages::large_pages_need_room_that_is_proved",
     },
     Mutant {
         name: "limits-stale-is-fresh",
