@@ -4,16 +4,23 @@ use std::sync::Mutex;
 
 use crate::*;
 
-/// What could not be freed is on the table: nothing is said of large pages then.
+/// What could not be freed is on the table: nothing is said of large pages then, nor of a bound that is too low for them.
 #[test]
 fn large_pages_need_room_that_is_proved() {
     for busy in [1, 3, 7] {
-        let table = Arc::new(Table {
-            busy: Mutex::new(busy),
-            ..Table::new(Family::Erdma, 40_000)
-        });
-        let found = probe(&table, &small(4096), Some(&large(GIB)), &Options::default());
-        assert_eq!((found.large_pages, found.left), (None, busy));
+        for up_to in [None, Some(40_111)] {
+            let table = Arc::new(Table {
+                busy: Mutex::new(busy),
+                ..Table::new(Family::Erdma, 40_000)
+            });
+            let options = Options {
+                up_to,
+                ..Options::default()
+            };
+            let found = probe(&table, &small(4096), Some(&large(GIB)), &options);
+            assert_eq!((found.large_pages, found.left), (None, busy));
+            assert_eq!(found.large_pages_over, None, "{busy} {up_to:?}");
+        }
     }
     // A refusal in passing, at whichever call: never a wrong word.
     for call in 1..60 {
