@@ -34,7 +34,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "Presumption::Affected => Presence::Presumed,",
         replacement: "Presumption::Affected => Presence::Absent,",
         target: PLAN,
-        test: "defects_cap_the_chunks_and_say_why",
+        test: "defects::defects_cap_the_chunks_and_say_why",
     },
     Mutant {
         name: "quirk-cap-at-4-gib",

@@ -10,7 +10,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "by_length: (self.rules.block_by_length || iommu).then_some(cap)",
         replacement: "by_length: self.rules.block_by_length.then_some(cap)",
         target: PLAN,
-        test: "an_iommu_aligns_an_mr_no_further_than_its_length",
+        test: "defects::an_iommu_aligns_an_mr_no_further_than_its_length",
     },
     Mutant {
         name: "step-is-a-product",
@@ -26,7 +26,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "1u64 << cap.ilog2()",
         replacement: "cap - cap % step",
         target: PLAN,
-        test: "defects_cap_the_chunks_and_say_why",
+        test: "defects::defects_cap_the_chunks_and_say_why",
     },
     Mutant {
         name: "cap-not-applied",
@@ -34,7 +34,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: ".filter(|(cap, _)| *cap < longest && *cap >= step);",
         replacement: ".filter(|(cap, _)| *cap > longest && *cap >= step);",
         target: PLAN,
-        test: "defects_cap_the_chunks_and_say_why",
+        test: "defects::defects_cap_the_chunks_and_say_why",
     },
     Mutant {
         name: "chunk-off-step",
@@ -42,7 +42,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "if chunk == 0 || !chunk.is_multiple_of(step) {",
         replacement: "if chunk == 0 {",
         target: PLAN,
-        test: "bad_requests_are_refused_in_words",
+        test: "requests::bad_requests_are_refused_in_words",
     },
     Mutant {
         name: "share-rounds-down",
@@ -50,7 +50,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "u64::try_from((u128::from(n) * u128::from(p)).div_ceil(100)).unwrap_or(u64::MAX)",
         replacement: "u64::try_from(u128::from(n) * u128::from(p) / 100).unwrap_or(u64::MAX)",
         target: PLAN,
-        test: "others_and_what_is_to_be_left_come_off_the_budget",
+        test: "leave::others_and_what_is_to_be_left_come_off_the_budget",
     },
     Mutant {
         name: "other-use-forgotten",
@@ -58,7 +58,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "n.checked_mul(request.pds)?.checked_add(others);",
         replacement: "n.checked_mul(request.pds)?.checked_add(others / 2);",
         target: PLAN,
-        test: "others_and_what_is_to_be_left_come_off_the_budget",
+        test: "leave::others_and_what_is_to_be_left_come_off_the_budget",
     },
     Mutant {
         name: "first-failure-index",
@@ -66,7 +66,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "let fit = (room / need.max(1)).min(mrs - index);",
         replacement: "let fit = room.div_ceil(need.max(1)).min(mrs - index);",
         target: PLAN,
-        test: "the_article_is_refused_on_4_kib_pages",
+        test: "limits::the_article_is_refused_on_4_kib_pages",
     },
     Mutant {
         name: "max-fit-promises-the-possible",
@@ -74,7 +74,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "certain: largest(&fits) * unit,",
         replacement: "certain: largest(&possible) * unit,",
         target: PLAN,
-        test: "budgets_that_are_intervals_or_unknown_leave_it_undecided",
+        test: "limits::budgets_that_are_intervals_or_unknown_leave_it_undecided",
     },
     Mutant {
         name: "ways-out-unplanned",
@@ -90,7 +90,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "if code == Code::OverBudget && request.leave != Leave::Nothing {",
         replacement: "if code == Code::OverBudget && request.leave == Leave::Nothing {",
         target: PLAN,
-        test: "a_refusal_by_what_is_left_says_how_much_could_be",
+        test: "leave::a_refusal_by_what_is_left_says_how_much_could_be",
     },
     Mutant {
         name: "place-device-last",

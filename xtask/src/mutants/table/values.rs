@@ -122,6 +122,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "Self::Erdma => (Errno::EIO, Errno::ENOMEM, Errno::ENOSPC),",
         replacement: "Self::Erdma => (Errno::ENOMEM, Errno::ENOMEM, Errno::ENOSPC),",
         target: PLAN,
-        test: "the_article_is_refused_on_4_kib_pages",
+        test: "limits::the_article_is_refused_on_4_kib_pages",
     },
 ];
