@@ -58,6 +58,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         text: "ranked.cause == cause) && likely.next().is_none()",
         replacement: "ranked.cause == cause)",
         target: DIAGNOSE,
-        test: "device::a_cause_is_decided_for_where_the_evidence_suffices_for_it_and_for_no_other",
+        test: "table::a_cause_is_decided_for_where_the_evidence_suffices_for_it_and_for_no_other",
     },
 ];
