@@ -35,16 +35,15 @@ impl Running {
         let dir = tempfile::tempdir().expect("dir");
         let (stop, stopped) = UnixStream::pair().expect("pair");
         let at = |name: &str| dir.path().join(name);
-        let (socket, control, events) = (at("s"), at("c"), at("events"));
+        // Here and not in the thread: between its making and listening, a socket file refuses connections.
+        let control = Listener::bind(&at("c")).expect("control");
+        let listener = Listener::bind(&at("s")).expect("socket");
+        let events = File::create(at("events")).expect("events");
         let thread = std::thread::spawn(move || {
-            let log = EventLog::new(Box::new(File::create(events).expect("events")));
-            let control = Listener::bind(&control).expect("control");
-            let listener = Listener::bind(&socket).expect("socket");
+            let log = EventLog::new(Box::new(events));
             Server::new(listener, Some(control), Device::new(config), log).run(&stopped)
         });
-        let running = Self { dir, stop, thread };
-        wait_for(|| running.socket().exists());
-        running
+        Self { dir, stop, thread }
     }
 
     fn socket(&self) -> PathBuf {
