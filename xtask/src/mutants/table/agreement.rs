@@ -30,7 +30,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "agree-segment-cap",
-        file: "crates/core/src/quirk.rs",
+        file: "crates/core/src/quirk/mod.rs",
         text: "pub const SEGMENT_CAP: u64 = 4 * GIB - 4096;",
         replacement: "pub const SEGMENT_CAP: u64 = 4 * GIB;",
         target: AGREEMENT,
@@ -38,7 +38,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "agree-fixed-kernel",
-        file: "crates/core/src/quirk.rs",
+        file: "crates/core/src/quirk/versions.rs",
         text: "(6, 12) => Some(kernel.at_least_patch(31)),",
         replacement: "(6, 12) => Some(kernel.at_least_patch(30)),",
         target: AGREEMENT,

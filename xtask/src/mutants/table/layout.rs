@@ -6,7 +6,7 @@ use crate::mutants::Mutant;
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "quirk-kernel-version",
-        file: "crates/core/src/quirk.rs",
+        file: "crates/core/src/quirk/versions.rs",
         text: "(6, 12) => Some(kernel.at_least_patch(31)),",
         replacement: "(6, 12) => Some(kernel.at_least_patch(32)),",
         target: CORE,
@@ -14,7 +14,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "quirk-bundle-version",
-        file: "crates/core/src/quirk.rs",
+        file: "crates/core/src/quirk/versions.rs",
         text: "bundle >= SCATTER_BUNDLE",
         replacement: "bundle > SCATTER_BUNDLE",
         target: CORE,
@@ -22,7 +22,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "quirk-length-bundle",
-        file: "crates/core/src/quirk.rs",
+        file: "crates/core/src/quirk/versions.rs",
         text: "const LENGTH_BUNDLE: BundleVersion = BundleVersion(1, 5, 7);",
         replacement: "const LENGTH_BUNDLE: BundleVersion = BundleVersion(1, 5, 6);",
         target: CORE,
@@ -30,7 +30,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "quirk-unknown-is-fine",
-        file: "crates/core/src/quirk.rs",
+        file: "crates/core/src/quirk/versions.rs",
         text: "Presumption::Affected => Presence::Presumed,",
         replacement: "Presumption::Affected => Presence::Absent,",
         target: PLAN,
@@ -38,7 +38,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "quirk-cap-at-4-gib",
-        file: "crates/core/src/quirk.rs",
+        file: "crates/core/src/quirk/mod.rs",
         text: "reachable.then_some(4 * GIB - 1)",
         replacement: "reachable.then_some(4 * GIB)",
         target: CORE,
@@ -46,7 +46,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "quirk-ignores-what-was-tried",
-        file: "crates/core/src/quirk.rs",
+        file: "crates/core/src/quirk/versions.rs",
         text: "if let Some(Tried { worked, source }) = &platform.large_pages {",
         replacement: "if let Some(Tried { worked, source }) = platform.large_pages.iter().find(|_| false) {",
         target: CORE,
