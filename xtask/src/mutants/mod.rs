@@ -15,7 +15,6 @@ use anyhow::{Context, Result, bail};
 
 use crate::tidy::{Complaints, complain};
 use crate::tree::{Tree, cargo, root, target_dir};
-use table::MUTANTS;
 
 /// A change, and the test that must notice it.
 #[derive(Clone, Copy, Debug)]
@@ -37,10 +36,10 @@ const TIME_LIMIT: Duration = Duration::from_secs(180);
 
 /// A rule of `cargo xtask tidy`: a change whose text is not there, or not there once, changes nothing known.
 pub(crate) fn texts_are_there(tree: &Tree, out: &mut Complaints) {
-    texts_of(MUTANTS, tree, out);
+    texts_of(table::all(), tree, out);
 }
 
-fn texts_of(mutants: &[Mutant], tree: &Tree, out: &mut Complaints) {
+fn texts_of<'a>(mutants: impl IntoIterator<Item = &'a Mutant>, tree: &Tree, out: &mut Complaints) {
     for mutant in mutants {
         let found = tree
             .get(mutant.file)
@@ -54,19 +53,16 @@ fn texts_of(mutants: &[Mutant], tree: &Tree, out: &mut Complaints) {
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     if args.iter().any(|arg| arg == "--list") {
-        MUTANTS
-            .iter()
-            .for_each(|m| println!("{:30} {:36} {}", m.name, m.file, m.test));
+        table::all().for_each(|m| println!("{:30} {:36} {}", m.name, m.file, m.test));
         return Ok(());
     }
     if let Some(unknown) = args
         .iter()
-        .find(|arg| MUTANTS.iter().all(|m| m.name != **arg))
+        .find(|arg| table::all().all(|m| m.name != **arg))
     {
         bail!("{unknown} is no mutant (see cargo xtask mutants --list)");
     }
-    let chosen: Vec<&Mutant> = MUTANTS
-        .iter()
+    let chosen: Vec<&Mutant> = table::all()
         .filter(|m| args.is_empty() || args.iter().any(|arg| arg == m.name))
         .collect();
     let scratch = Scratch::new()?;
@@ -297,16 +293,15 @@ fn end_with_children(child: &mut std::process::Child) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn names_are_unique_and_each_change_changes_something() {
-        for (i, mutant) in MUTANTS.iter().enumerate() {
-            assert!(
-                MUTANTS[..i].iter().all(|other| other.name != mutant.name),
-                "{}",
-                mutant.name
-            );
+        let mut names = BTreeSet::new();
+        for mutant in table::all() {
+            assert!(names.insert(mutant.name), "{}", mutant.name);
             assert_ne!(mutant.text, mutant.replacement, "{}", mutant.name);
             assert_eq!(
                 mutant.text.lines().count(),
@@ -320,13 +315,16 @@ mod tests {
     #[test]
     fn a_text_must_be_there_once() {
         let mutant = Mutant {
-            text: "a + b",
+            name: "sum",
             file: "x.rs",
-            ..MUTANTS[0]
+            text: "a + b",
+            replacement: "a - b",
+            target: "",
+            test: "",
         };
         let complaints = |text: &str| {
             let mut out = Complaints::new();
-            texts_of(&[mutant], &Tree::from([("x.rs", text)]), &mut out);
+            texts_of([&mutant], &Tree::from([("x.rs", text)]), &mut out);
             out.len()
         };
         assert_eq!(complaints("a + b\n"), 0);

@@ -4,112 +4,57 @@ use std::process::Command;
 
 use crate::common::{ARTICLE, Ran, run};
 
+/// Runs a line in which SIM stands for 1 GiB on a simulated device.
+fn on_sim(line: &str) -> Ran {
+    run(&line.replace("SIM", &format!("1GiB --device {ARTICLE}")))
+}
+
+/// A command line, and words of its refusal: the flags, and what to drop or to add.
+const REFUSED: &str = "
+    plan SIM --one-mr --chunk 1GiB                          | --one-mr, --chunk
+    register SIM --one-mr --chunk 1GiB                      | --one-mr, --chunk
+    plan SIM --list --explain                               | --list, --explain
+    plan SIM --list --estimate                              | --list, --estimate
+    plan SIM --rate pin=1GiB/s                              | --estimate
+    register SIM --rate pin=1GiB/s                          | --estimate
+    register SIM --estimate                                 | --estimate, add --memory real
+    register SIM --reserve                                  | --reserve, add --memory real
+    register SIM --node 0                                   | --node, add --memory real
+    register SIM --interleave                               | --interleave, add --memory real
+    register SIM --alias-pages 2                            | --alias-pages, add --memory real
+    register SIM --memory real --layout contiguous          | --layout, drop it, --memory none
+    register SIM --memory real --layout scattered           | --layout, drop it, --memory none
+    register SIM --memory real --reserve --pages 4KiB       | --reserve, drop it, --pages 2MiB
+    register SIM --memory real --reserve --pages thp        | --reserve, drop it, --pages 2MiB
+    register SIM --memory real --interleave --pages thp     | --interleave, drop it, --pages 2MiB
+    register SIM --memory real --interleave --pages 4KiB    | --interleave, drop it, --pages 2MiB
+    register SIM --memory real --alias-pages 2 --node 0     | --alias-pages, --node
+    register SIM --memory real --alias-pages 2 --interleave | --alias-pages, --interleave
+    register SIM --memory real --node 0 --interleave        | --node, --interleave
+    register SIM --devices 2                                | --devices
+    register SIM --pds 2                                    | --pds
+    reserve 1GiB --node 0 --spread                          | --node, --spread
+    doctor --budget 5                                       | --budget, add --for, drop it
+    doctor --max-mr 5                                       | --max-mr, add --for, drop it
+    doctor --max-mr-size 5GiB                               | --max-mr-size, add --for
+    doctor --limits x                                       | --limits, add --for, drop it
+    doctor --pages 2MiB                                     | --for
+    doctor --facts x --save y                               | --facts, --save
+    doctor --facts x --pid 1                                | --facts, --pid
+    diagnose --errno EIO --limits x                         | --limits, add --device, drop it
+    diagnose x --errno EIO                                  | --errno, LOG
+    learn --ok 1GiB --limits x                              | --limits, add --device, drop it
+    man plan --to x                                         | --to
+";
+
 /// Exit 2; one sentence that names the flags, and what to drop or to add.
 #[test]
 fn a_flag_without_effect_is_refused() {
-    let sim = format!("1GiB --device {ARTICLE}");
-    for (line, named) in [
-        (
-            "plan SIM --one-mr --chunk 1GiB",
-            vec!["--one-mr", "--chunk"],
-        ),
-        (
-            "register SIM --one-mr --chunk 1GiB",
-            vec!["--one-mr", "--chunk"],
-        ),
-        ("plan SIM --list --explain", vec!["--list", "--explain"]),
-        ("plan SIM --list --estimate", vec!["--list", "--estimate"]),
-        ("plan SIM --rate pin=1GiB/s", vec!["--estimate"]),
-        ("register SIM --rate pin=1GiB/s", vec!["--estimate"]),
-        (
-            "register SIM --estimate",
-            vec!["--estimate", "add --memory real"],
-        ),
-        (
-            "register SIM --reserve",
-            vec!["--reserve", "add --memory real"],
-        ),
-        ("register SIM --node 0", vec!["--node", "add --memory real"]),
-        (
-            "register SIM --interleave",
-            vec!["--interleave", "add --memory real"],
-        ),
-        (
-            "register SIM --alias-pages 2",
-            vec!["--alias-pages", "add --memory real"],
-        ),
-        (
-            "register SIM --memory real --layout contiguous",
-            vec!["--layout", "drop it", "--memory none"],
-        ),
-        (
-            "register SIM --memory real --layout scattered",
-            vec!["--layout", "drop it", "--memory none"],
-        ),
-        (
-            "register SIM --memory real --reserve --pages 4KiB",
-            vec!["--reserve", "drop it", "--pages 2MiB"],
-        ),
-        (
-            "register SIM --memory real --reserve --pages thp",
-            vec!["--reserve", "drop it", "--pages 2MiB"],
-        ),
-        (
-            "register SIM --memory real --interleave --pages thp",
-            vec!["--interleave", "drop it", "--pages 2MiB"],
-        ),
-        (
-            "register SIM --memory real --interleave --pages 4KiB",
-            vec!["--interleave", "drop it", "--pages 2MiB"],
-        ),
-        (
-            "register SIM --memory real --alias-pages 2 --node 0",
-            vec!["--alias-pages", "--node"],
-        ),
-        (
-            "register SIM --memory real --alias-pages 2 --interleave",
-            vec!["--alias-pages", "--interleave"],
-        ),
-        (
-            "register SIM --memory real --node 0 --interleave",
-            vec!["--node", "--interleave"],
-        ),
-        ("register SIM --devices 2", vec!["--devices"]),
-        ("register SIM --pds 2", vec!["--pds"]),
-        ("reserve 1GiB --node 0 --spread", vec!["--node", "--spread"]),
-        (
-            "doctor --budget 5",
-            vec!["--budget", "add --for", "drop it"],
-        ),
-        (
-            "doctor --max-mr 5",
-            vec!["--max-mr", "add --for", "drop it"],
-        ),
-        (
-            "doctor --max-mr-size 5GiB",
-            vec!["--max-mr-size", "add --for"],
-        ),
-        (
-            "doctor --limits x",
-            vec!["--limits", "add --for", "drop it"],
-        ),
-        ("doctor --pages 2MiB", vec!["--for"]),
-        ("doctor --facts x --save y", vec!["--facts", "--save"]),
-        ("doctor --facts x --pid 1", vec!["--facts", "--pid"]),
-        (
-            "diagnose --errno EIO --limits x",
-            vec!["--limits", "add --device", "drop it"],
-        ),
-        ("diagnose x --errno EIO", vec!["--errno", "LOG"]),
-        (
-            "learn --ok 1GiB --limits x",
-            vec!["--limits", "add --device", "drop it"],
-        ),
-        ("man plan --to x", vec!["--to"]),
-    ] {
-        let ran = run(&line.replace("SIM", &sim)).exits(2);
+    let rows = REFUSED.trim().lines();
+    for (line, named) in rows.map(|row| row.split_once('|').expect("two columns")) {
+        let ran = on_sim(line).exits(2);
         assert!(ran.out.is_empty(), "{line}: {}", ran.out);
-        for word in named {
+        for word in named.split(',').map(str::trim) {
             assert!(ran.err.contains(word), "{line}: no {word:?} in {}", ran.err);
         }
     }
@@ -125,7 +70,7 @@ fn flags_with_effect_are_taken() {
         "doctor --memlock unlimited --kernel 6.12.31",
         "diagnose --errno EIO --budget unknown",
     ] {
-        let ran = run(&line.replace("SIM", &format!("1GiB --device {ARTICLE}")));
+        let ran = on_sim(line);
         assert!(ran.code != 2, "{line}: {}", ran.err);
     }
 }

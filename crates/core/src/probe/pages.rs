@@ -103,7 +103,7 @@ impl<B: RegBackend + Clone, M: Backing> Run<'_, B, M> {
         let page = memory.page();
         let freed = self.pop();
         let room = freed.min(ROOM);
-        // What could not be freed is no room.
+        // What could not be freed is no room, and no higher bound makes one of it.
         if self.left.mrs > 0 {
             return Err(NoLargePages::NotReleased);
         }

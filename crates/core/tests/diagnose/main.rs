@@ -17,8 +17,10 @@ use proptest::prelude::*;
 
 mod device;
 mod errno;
+mod fixes;
 mod host;
 mod properties;
+mod table;
 
 use Standing::{Likely, Possible, RuledOut};
 

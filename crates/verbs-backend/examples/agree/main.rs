@@ -317,15 +317,8 @@ fn one<B: hugemr_core::backend::RegBackend, M: Backing>(
     memory: M,
     range: Range,
 ) -> std::result::Result<Registration<Arc<B>, M>, i32> {
-    let segment = Segment {
-        offset: 0,
-        len: range.len,
-        page: PageSize::K4,
-        chunk: range.len,
-        skew: 0,
-        first_index: 0,
-    };
+    let whole = Segment::whole(range.len, PageSize::K4);
     let options = Options::new().workers(NonZeroUsize::MIN);
-    Registration::new(backend, memory, &[segment], Access::REMOTE_RW, &options)
+    Registration::new(backend, memory, &[whole], Access::REMOTE_RW, &options)
         .map_err(|error| error.failure().errno().map_or(-1, |errno| errno.0))
 }

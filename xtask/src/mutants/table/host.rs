@@ -1,0 +1,95 @@
+//! The host, and memory on its way from a pool to a device.
+
+use super::{HOST, PIPELINE, POOL, VERBS};
+use crate::mutants::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "team-gate-open",
+        file: "crates/host/src/team.rs",
+        text: "let closed = |state: &mut (usize, bool)| !state.1;",
+        replacement: "let closed = |state: &mut (usize, bool)| !state.1 && state.0 > 9;",
+        target: HOST,
+        test: "team::tests::nobody_works_before_all_are_up",
+    },
+    Mutant {
+        name: "populate-one-thread",
+        file: "crates/host/src/team.rs",
+        text: "for number in own..own + others {",
+        replacement: "for number in own..own + others.min(1 - own) {",
+        target: PIPELINE,
+        test: "as_many_threads_as_asked_for_populate_register_and_release",
+    },
+    Mutant {
+        name: "trace-removes-all-probes",
+        file: "crates/host/src/root.rs",
+        text: "fs::OpenOptions::new().append(true)",
+        replacement: "fs::OpenOptions::new().write(true).truncate(true)",
+        target: HOST,
+        test: "trace::tests::two_threads_are_told_apart_by_the_probe",
+    },
+    Mutant {
+        name: "trace-line-of-another",
+        file: "crates/host/src/trace/dyndbg.rs",
+        text: "if is_on && !notes.has(&held) {",
+        replacement: "if is_on && notes.has(&held) {",
+        target: HOST,
+        test: "trace::tests::debug_lines_are_switched_on_and_off_and_those_that_were_on_stay",
+    },
+    Mutant {
+        name: "trace-event-of-another-thread",
+        file: "crates/host/src/trace/pipe.rs",
+        text: "let mr = thread(head).and_then(|thread| self.inside.get(&thread));",
+        replacement: "let mr = thread(head).and_then(|_| self.inside.values().next());",
+        target: HOST,
+        test: "trace::pipe::tests::an_event_belongs_to_the_call_of_its_thread",
+    },
+    Mutant {
+        name: "netlink-nested-flag",
+        file: "crates/host/src/netlink/message.rs",
+        text: "Some((kind & !FLAGS, value))",
+        replacement: "Some((kind, value))",
+        target: HOST,
+        test: "netlink::tests::regions_of_processes_and_of_the_kernel",
+    },
+    Mutant {
+        name: "proof-last-bytes",
+        file: "crates/pool/src/verify.rs",
+        text: "let ends = [part.addr, part.addr + (part.len - size)];",
+        replacement: "let ends = [part.addr, part.addr];",
+        target: VERBS,
+        test: "proof::wrong_keys_and_borders_are_caught",
+    },
+    Mutant {
+        name: "pipeline-order-of-addresses",
+        file: "crates/pool/src/pipeline.rs",
+        text: "if let Some(number) = shared.queue.pop_front() {",
+        replacement: "if let Some(number) = shared.queue.pop_front_if(|number| *number == _turn.index) {",
+        target: POOL,
+        test: "pipeline::tests::a_node_does_not_wait_for_another",
+    },
+    Mutant {
+        name: "pool-check-length",
+        file: "crates/pool/src/pipeline.rs",
+        text: "if predicted.wire_len != len {",
+        replacement: "if predicted.wire_len > len {",
+        target: POOL,
+        test: "pipeline::tests::an_mr_is_held_against_the_plan",
+    },
+    Mutant {
+        name: "pool-check-entries",
+        file: "crates/pool/src/pipeline.rs",
+        text: "(predicted.entries > planned).then_some",
+        replacement: "(predicted.entries > planned + 1).then_some",
+        target: POOL,
+        test: "pipeline::tests::an_mr_is_held_against_the_plan",
+    },
+    Mutant {
+        name: "populate-lanes-in-turn",
+        file: "crates/pool/src/populating.rs",
+        text: "(thread + step) % lanes",
+        replacement: "(step + 0 * thread) % lanes",
+        target: POOL,
+        test: "populating::tests::threads_begin_in_their_own_lane_and_help_out_in_others",
+    },
+];

@@ -1,0 +1,103 @@
+//! Defects of kernels and drivers, and how physical memory becomes entries.
+
+use super::{CORE, PLAN};
+use crate::mutants::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "quirk-kernel-version",
+        file: "crates/core/src/quirk/versions.rs",
+        text: "(6, 12) => Some(kernel.at_least_patch(31)),",
+        replacement: "(6, 12) => Some(kernel.at_least_patch(32)),",
+        target: CORE,
+        test: "quirk::tests::scatter_boundary_by_kernel_and_bundle",
+    },
+    Mutant {
+        name: "quirk-bundle-version",
+        file: "crates/core/src/quirk/versions.rs",
+        text: "bundle >= SCATTER_BUNDLE",
+        replacement: "bundle > SCATTER_BUNDLE",
+        target: CORE,
+        test: "quirk::tests::scatter_boundary_by_kernel_and_bundle",
+    },
+    Mutant {
+        name: "quirk-length-bundle",
+        file: "crates/core/src/quirk/versions.rs",
+        text: "const LENGTH_BUNDLE: BundleVersion = BundleVersion(1, 5, 7);",
+        replacement: "const LENGTH_BUNDLE: BundleVersion = BundleVersion(1, 5, 6);",
+        target: CORE,
+        test: "quirk::tests::wire_length_by_kernel_and_bundle",
+    },
+    Mutant {
+        name: "quirk-unknown-is-fine",
+        file: "crates/core/src/quirk/versions.rs",
+        text: "Presumption::Affected => Presence::Presumed,",
+        replacement: "Presumption::Affected => Presence::Absent,",
+        target: PLAN,
+        test: "defects::defects_cap_the_chunks_and_say_why",
+    },
+    Mutant {
+        name: "quirk-cap-at-4-gib",
+        file: "crates/core/src/quirk/mod.rs",
+        text: "reachable.then_some(4 * GIB - 1)",
+        replacement: "reachable.then_some(4 * GIB)",
+        target: CORE,
+        test: "quirk::tests::wire_length_by_kernel_and_bundle",
+    },
+    Mutant {
+        name: "quirk-ignores-what-was-tried",
+        file: "crates/core/src/quirk/versions.rs",
+        text: "if let Some(Tried { worked, source }) = &platform.large_pages {",
+        replacement: "if let Some(Tried { worked, source }) = platform.large_pages.iter().find(|_| false) {",
+        target: CORE,
+        test: "quirk::tests::what_was_tried_stands_above_the_version",
+    },
+    Mutant {
+        name: "level-inline",
+        file: "crates/core/src/layout.rs",
+        text: "0..=4 => 0,",
+        replacement: "0..=3 => 0,",
+        target: CORE,
+        test: "layout::tests::tables_and_lengths",
+    },
+    Mutant {
+        name: "level-of-wire-length",
+        file: "crates/core/src/layout.rs",
+        text: "WireLength::ShortForm => level <= 1,",
+        replacement: "WireLength::ShortForm => level < 1,",
+        target: CORE,
+        test: "layout::tests::contiguous_gigabyte_pages",
+    },
+    Mutant {
+        name: "entries-ignore-the-start",
+        file: "crates/core/src/layout.rs",
+        text: "let blocks = end.div_ceil(size) - u128::from(iova) / size;",
+        replacement: "let blocks = (end - u128::from(iova)).div_ceil(size);",
+        target: CORE,
+        test: "layout::tests::tables_and_lengths",
+    },
+    Mutant {
+        name: "segment-cap-border",
+        file: "crates/core/src/layout.rs",
+        text: "let cuts = run.div_ceil(cap) - 1;",
+        replacement: "let cuts = run / cap;",
+        target: CORE,
+        test: "layout::tests::contiguous_gigabyte_pages",
+    },
+    Mutant {
+        name: "page-from-phys-alone",
+        file: "crates/core/src/layout.rs",
+        text: "zeros = zeros.min(phys.wrapping_sub(va).trailing_zeros());",
+        replacement: "zeros = zeros.min(phys.trailing_zeros());",
+        target: CORE,
+        test: "layout::tests::contiguous_gigabyte_pages",
+    },
+    Mutant {
+        name: "run-borders-ignored",
+        file: "crates/core/src/layout.rs",
+        text: "zeros = zeros.min(va.trailing_zeros());",
+        replacement: "zeros = zeros.min(u64::BITS);",
+        target: CORE,
+        test: "layout::tests::one_small_hole_drags_the_whole_mr_down",
+    },
+];
