@@ -21,6 +21,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "as_many_threads_as_asked_for_populate_register_and_release",
     },
     Mutant {
+        name: "populate-begins-of-pages",
+        file: "crates/host/src/populate.rs",
+        text: "(number + 1) * page - base",
+        replacement: "number * page",
+        target: HOST,
+        test: "populate::tests::the_ends_of_missing_huge_pages",
+    },
+    Mutant {
+        name: "populate-pages-that-are-there",
+        file: "crates/host/src/populate.rs",
+        text: "there[sys::size((end - from) / base)] & 1 == 0",
+        replacement: "there[sys::size((end - from) / base)] & 1 < 2",
+        target: HOST,
+        test: "populate::tests::the_ends_of_missing_huge_pages",
+    },
+    Mutant {
         name: "trace-removes-all-probes",
         file: "crates/host/src/root.rs",
         text: "fs::OpenOptions::new().append(true)",
