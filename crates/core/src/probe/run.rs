@@ -266,9 +266,6 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
             return Ok(None);
         }
         if !one_more {
-            if self.count_is_the_limit() {
-                return Ok(Some(End::MrCount(self.count_held())));
-            }
             self.pop();
         }
         let before = (self.options.others)().entries.0;
@@ -419,10 +416,11 @@ impl<'a, B: RegBackend + Clone, M: Backing> Run<'a, B, M> {
                     Err(errno) => errno,
                 };
             self.tell();
-            if errno == self.dialect.over_budget {
+            let over_count = errno == self.dialect.over_mr_count;
+            if errno == self.dialect.over_budget && !(over_count && self.count_is_the_limit()) {
                 return Ok(Said::Full);
             }
-            if errno == self.dialect.over_mr_count {
+            if over_count {
                 return Err(End::MrCount(self.count_held()));
             }
             let too_long = errno == self.dialect.too_long;

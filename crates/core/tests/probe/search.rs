@@ -106,6 +106,35 @@ fn few_mrs_are_filled_anew_with_longer_ones() {
     assert_eq!(found.exact(), Some(budget));
 }
 
+/// Where the refusals of a full table and of one MR too many look alike, the device's own number of MRs tells them apart:
+/// what is refused at that number is not taken for a full table.
+#[test]
+fn few_mrs_are_no_full_table_where_refusals_look_alike() {
+    for family in [Family::Efa, Family::Mlx4] {
+        for mrs in [1, 2, 3, 8, 20] {
+            let mut few = Table {
+                mrs,
+                ..Table::new(family, 1 << 23)
+            };
+            few.device.max_mr = Limit::exact(mrs, Source::new(Kind::Documented, "test"));
+            let (_, found) = ask(few, 1 << 24, None);
+            assert_eq!(found.disturbances, 0, "{family:?} {mrs}");
+            match mrs {
+                1 => assert_eq!(
+                    (found.end, found.entries),
+                    (End::MrCount(1), (1 << 23, None)),
+                    "{family:?}"
+                ),
+                _ => assert_eq!(
+                    (found.end, found.exact()),
+                    (End::Full, Some(1 << 23)),
+                    "{family:?} {mrs}"
+                ),
+            }
+        }
+    }
+}
+
 #[test]
 fn mrs_are_counted_where_asked() {
     let table = Arc::new(Table {

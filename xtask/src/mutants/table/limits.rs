@@ -21,6 +21,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "properties::the_interval_is_right_whatever_happens",
     },
     Mutant {
+        name: "probe-last-mr-is-a-full-table",
+        file: "crates/core/src/probe/run.rs",
+        text: "errno == self.dialect.over_budget && !(over_count && self.count_is_the_limit())",
+        replacement: "errno == self.dialect.over_budget && !(over_count && self.largest == 0)",
+        target: PROBE,
+        test: "search::few_mrs_are_no_full_table_where_refusals_look_alike",
+    },
+    Mutant {
         name: "probe-spends-mrs-on-short-ones",
         file: "crates/core/src/probe/run.rs",
         text: "while let End::MrCount(_) = end",
