@@ -33,12 +33,17 @@ pub(super) const SEED: &str = "PROPTEST_RNG_SEED";
 /// tried by `cargo xtask soak`.
 pub(super) const USUAL_SEED: u64 = 1;
 
-/// Runs a command that runs tests; shows what it says and counts the summaries.
-pub(super) fn run(command: &mut Command) -> Result<Run> {
+/// Gives a command that runs tests the usual seed, unless one is named.
+pub(crate) fn with_seed(command: &mut Command) -> &mut Command {
     if std::env::var_os(SEED).is_none() && !command.get_envs().any(|(key, _)| key == SEED) {
         command.env(SEED, USUAL_SEED.to_string());
     }
-    run_and_count(command, summary)
+    command
+}
+
+/// Runs a command that runs tests; shows what it says and counts the summaries.
+pub(super) fn run(command: &mut Command) -> Result<Run> {
+    run_and_count(with_seed(command), summary)
 }
 
 /// The same for what says its counts in other words.

@@ -22,6 +22,7 @@ mod user;
 pub(crate) use groups::is_root;
 pub(crate) use hugepages::{interrupted, survive_interrupts};
 use libtest::Counts;
+pub(crate) use libtest::with_seed;
 pub(crate) use prepare::{Package, install};
 pub(crate) use soak::run as soak;
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::ci::with_seed;
 use crate::tidy::{Complaints, complain};
 use crate::tree::{Tree, cargo, root, target_dir};
 
@@ -227,6 +228,8 @@ impl Scratch {
                 .args(more);
             // A property test must not learn from the mutants that it met before.
             command.env("PROPTEST_FAILURE_PERSISTENCE", "off");
+            // Nor is it luck whether one is noticed.
+            with_seed(&mut command);
             command
         };
         let built = cargo(&["--no-run"])
