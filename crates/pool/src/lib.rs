@@ -34,6 +34,38 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Memory of your own
+//!
+//! A [`Pool`] maps its memory. What your program has mapped already (hugetlbfs, shm, memfd) is adopted as it is, and
+//! registered by the same plan; it is kept for as long as an MR covers it.
+//!
+//! ```
+//! use hugemr::core::backend::Access;
+//! use hugemr::core::plan::{Pages, PlanRequest, plan};
+//! use hugemr::core::registrar::{Options, Registration};
+//! use hugemr::core::size::{MIB, PageSize};
+//! use hugemr::host::{adopt::Adopted, root::Root};
+//! use hugemr::{RegBackend as _, core};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = hugemr_sim::open("sim:erdma", &hugemr_sim::Overrides::default())?;
+//! let mut mine = vec![0u8; 8 << 20];
+//! let (base, len) = (mine.as_mut_ptr(), mine.len() as u64);
+//! // SAFETY: it is writable, and mapped for as long as the vector lives, which is given along.
+//! let memory = unsafe { Adopted::new(&Root::real(), base, len, mine) }.map_err(|e| e.reason)?;
+//!
+//! let mut request = PlanRequest::total(len).pages(Pages::Only(PageSize::K4));
+//! request.chunk = Some(2 * MIB);
+//! let plan = plan(&request, device.device(), &core::host::Host::default())?;
+//! let registration =
+//!     Registration::new(device, memory, &plan.segments, Access::default(), &Options::new())?;
+//! assert_eq!(registration.keys().len(), 4);
+//! let memory = registration.close()?; // the vector is still in it
+//! # drop(memory);
+//! # Ok(())
+//! # }
+//! ```
 
 mod build;
 mod error;

@@ -106,12 +106,15 @@ pub(crate) fn run(bench: &Bench) -> Result<Section> {
         } else {
             Target::Told
         };
-        section.ratio(
+        let row = section.ratio(
             format!("time of {} over {PREAD}", name(count)),
             &measured,
             measured.ratio(&name(count), PREAD),
             target,
         );
+        if target != Target::Told {
+            row.at_a_glance();
+        }
     }
     for way in measured.names() {
         section.figure(way, format!("{} s", measured.seconds(way)));

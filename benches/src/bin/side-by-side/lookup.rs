@@ -12,7 +12,7 @@ use hugemr_core::size::MIB;
 use rangemap::RangeMap;
 
 use crate::bench::Bench;
-use crate::report::{Section, Target};
+use crate::report::{Row, Section, Target};
 use crate::sample::{Measured, Way, alternate};
 use crate::stats::Spread;
 use crate::ucx::PageTable;
@@ -319,11 +319,17 @@ impl Asked<'_> {
         self.measured.seconds(way).times(1e9 / self.queries as f64)
     }
 
-    fn ratio(&self, section: &mut Section, over: &str, chain: Chain, target: Target) {
+    fn ratio<'s>(
+        &self,
+        section: &'s mut Section,
+        over: &str,
+        chain: Chain,
+        target: Target,
+    ) -> &'s mut Row {
         let (ours, over) = (chain.name(OURS), chain.name(over));
         let ratio = self.measured.ratio(&ours, &over);
         let what = format!("{} time over {over}", self.name());
-        section.ratio(what, self.measured, ratio, target);
+        section.ratio(what, self.measured, ratio, target)
     }
 
     fn judge(&self, section: &mut Section, no_ucx: Option<&String>) {
@@ -348,13 +354,11 @@ impl Asked<'_> {
         if self.shape != Shape::Irregular {
             // The time itself is the target here, not a ratio.
             let what = format!("{} one look-up", self.name());
-            section.row(
-                what,
-                self.measured,
-                self.ns(OURS),
-                " ns",
-                Target::AtMost(2.0),
-            );
+            let most = Target::AtMost(2.0);
+            let row = section.row(what, self.measured, self.ns(OURS), " ns", most);
+            if self.n == 448 {
+                row.at_a_glance();
+            }
             self.ratio(section, BARE, Independent, Target::Told);
         }
         self.ratio(section, TREE, Independent, tree);
@@ -363,7 +367,10 @@ impl Asked<'_> {
         match no_ucx {
             Some(why) => section.missing(format!("{} {UCX}: {why}", self.name())),
             None => {
-                self.ratio(section, UCX, Independent, ucx);
+                let row = self.ratio(section, UCX, Independent, ucx);
+                if self.n == 448 {
+                    row.at_a_glance();
+                }
                 self.ratio(section, UCX, Dependent, ucx_chained);
             }
         }

@@ -113,12 +113,15 @@ impl Set<'_> {
         let mut measured = alternate(&bench.effort(9), ways)?;
         measured.add_longer(LONGER, POPULATE, REGISTER);
         let at = format!("delay of {factor} x populate:");
-        section.ratio(
+        let row = section.ratio(
             format!("{at} time over {LONGER}"),
             &measured,
             measured.ratio(OURS, LONGER),
             Target::AtMost(1.1),
         );
+        if factor == 1.0 {
+            row.at_a_glance();
+        }
         for way in [TWO_STEPS, DEMO] {
             section.ratio(
                 format!("{at} time over {way}"),

@@ -111,7 +111,10 @@ pub(crate) fn run(bench: &Bench) -> Result<Section> {
         (MAP_POPULATE, Target::Told),
         (ONE, Target::Told),
     ] {
-        section.ratio(format!("speed over {way}"), &measured, over(way), target);
+        let row = section.ratio(format!("speed over {way}"), &measured, over(way), target);
+        if [HALVES, TOUCH].contains(&way) {
+            row.at_a_glance();
+        }
     }
     if cfg!(target_arch = "x86_64") {
         section.ratio(

@@ -73,12 +73,15 @@ pub(crate) fn run(bench: &Bench) -> Result<Section> {
         });
         let measured = alternate(&bench.effort(7), Vec::from(ways))?;
         for workers in &WORKERS[1..] {
-            section.ratio(
+            let row = section.ratio(
                 format!("{}: times as fast as with 1", name(*workers)),
                 &measured,
                 measured.ratio(&name(1), &name(*workers)),
                 Target::AtLeast(0.9 * *workers as f64),
             );
+            if *workers == 8 {
+                row.at_a_glance();
+            }
         }
         for name in measured.names() {
             section.figure(name, format!("{} s", measured.seconds(name)));
