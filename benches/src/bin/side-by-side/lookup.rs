@@ -82,18 +82,18 @@ impl Chain {
 /// The key of the MR that holds `[at, at + LEN)`; `NONE` where there is none. All of them are made part of the loop, as a
 /// user's compiler would on a hot path.
 trait Find: Copy {
-    fn find(self, at: u64) -> u32;
+    fn find(self, at: u64) -> u64;
 }
 
-const NONE: u32 = u32::MAX;
+const NONE: u64 = u64::MAX;
 
 #[derive(Clone, Copy)]
 struct Ours<'a>(&'a KeyTable);
 
 impl Find for Ours<'_> {
     #[inline(always)]
-    fn find(self, at: u64) -> u32 {
-        self.0.lookup(at, LEN).map_or(NONE, |key| key.rkey.0)
+    fn find(self, at: u64) -> u64 {
+        self.0.lookup(at, LEN).map_or(NONE, |key| key.rkey.0.into())
     }
 }
 
@@ -107,9 +107,9 @@ const PLACES: usize = 1 << 14;
 
 impl<const CHUNK: u64> Find for Bare<'_, CHUNK> {
     #[inline(always)]
-    fn find(self, at: u64) -> u32 {
+    fn find(self, at: u64) -> u64 {
         let number = (at - BASE) / CHUNK % PLACES as u64;
-        self.0[usize::try_from(number).unwrap_or_default()].1
+        self.0[usize::try_from(number).unwrap_or_default()].1.into()
     }
 }
 
@@ -119,10 +119,10 @@ struct Tree<'a>(&'a BTreeMap<u64, (u64, u32)>);
 
 impl Find for Tree<'_> {
     #[inline(always)]
-    fn find(self, at: u64) -> u32 {
+    fn find(self, at: u64) -> u64 {
         let found = self.0.range(..=at).next_back();
         let hit = found.filter(|(_, (end, _))| at + LEN <= *end);
-        hit.map_or(NONE, |(_, (_, key))| *key)
+        hit.map_or(NONE, |(_, (_, key))| (*key).into())
     }
 }
 
@@ -131,10 +131,10 @@ struct Ranges<'a>(&'a RangeMap<u64, u32>);
 
 impl Find for Ranges<'_> {
     #[inline(always)]
-    fn find(self, at: u64) -> u32 {
+    fn find(self, at: u64) -> u64 {
         let found = self.0.get_key_value(&at);
         let hit = found.filter(|(range, _)| at + LEN <= range.end);
-        hit.map_or(NONE, |(_, key)| *key)
+        hit.map_or(NONE, |(_, key)| (*key).into())
     }
 }
 
@@ -144,11 +144,11 @@ struct Sorted<'a>(&'a [(u64, u64, u32)]);
 
 impl Find for Sorted<'_> {
     #[inline(always)]
-    fn find(self, at: u64) -> u32 {
+    fn find(self, at: u64) -> u64 {
         let behind = self.0.partition_point(|mr| mr.0 <= at);
         let found = behind.checked_sub(1).and_then(|i| self.0.get(i));
         let hit = found.filter(|mr| at + LEN <= mr.1);
-        hit.map_or(NONE, |mr| mr.2)
+        hit.map_or(NONE, |mr| mr.2.into())
     }
 }
 
@@ -157,8 +157,8 @@ struct Ucx<'a>(&'a PageTable);
 
 impl Find for Ucx<'_> {
     #[inline(always)]
-    fn find(self, at: u64) -> u32 {
-        self.0.key(at, LEN).unwrap_or(NONE)
+    fn find(self, at: u64) -> u64 {
+        self.0.key(at, LEN).map_or(NONE, u64::from)
     }
 }
 
@@ -214,7 +214,7 @@ fn one(bench: &Bench, section: &mut Section, shape: Shape, n: u64, passes: u32) 
     let sorted: Vec<(u64, u64, u32)> = numbered()
         .map(|((start, len), key)| (start, start + len, key))
         .collect();
-    let mut bare = Box::new([(NONE, NONE); PLACES]);
+    let mut bare = Box::new([(0, 0); PLACES]);
     for (place, (_, key)) in bare.iter_mut().zip(numbered()) {
         *place = (key, key);
     }
@@ -286,8 +286,7 @@ fn pair<'a>(ways: &mut Vec<Way<'a>>, who: &str, queries: Queries<'a>, find: impl
 
 #[inline(never)]
 fn independent(queries: &[u64], table: &impl Find) -> u64 {
-    let keys = queries.iter().map(|at| table.find(*at));
-    keys.map(u64::from).sum()
+    queries.iter().map(|at| table.find(*at)).sum()
 }
 
 /// The compiler does not know that `nothing` is 0, so each address needs the key before.
@@ -296,7 +295,7 @@ fn dependent(queries: &[u64], table: &impl Find) -> u64 {
     let nothing = black_box(0u64);
     let (mut key, mut sum) = (0u64, 0u64);
     for at in queries {
-        key = u64::from(table.find(at + (key & nothing)));
+        key = table.find(at + (key & nothing));
         sum += key;
     }
     sum
