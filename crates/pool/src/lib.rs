@@ -58,8 +58,8 @@
 //! let mut request = PlanRequest::total(len).pages(Pages::Only(PageSize::K4));
 //! request.chunk = Some(2 * MIB);
 //! let plan = plan(&request, device.device(), &core::host::Host::default())?;
-//! let registration =
-//!     Registration::new(device, memory, &plan.segments, Access::default(), &Options::new())?;
+//! let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
+//! let registration = Registration::new(device, memory, &plan.segments, access, &Options::new())?;
 //! assert_eq!(registration.keys().len(), 4);
 //! let memory = registration.close()?; // the vector is still in it
 //! # drop(memory);
