@@ -13,8 +13,8 @@ use hugemr::{Event, Step};
 use hugemr_core::size::Bytes;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use crate::render::register::seconds;
 use crate::render::reserve as render;
+use crate::render::words::time;
 use crate::signals::Watch;
 use crate::waiting::Waiting;
 
@@ -145,9 +145,9 @@ impl<'a> Steps<'a> {
             _ => None,
         };
         match text {
-            Some(text) => self.line(&format!("{:10} {text}  {}", step.name(), seconds(took))),
+            Some(text) => self.line(&format!("{:10} {text}  {}", step.name(), time(took))),
             None if took > Duration::from_millis(1) => {
-                self.line(&format!("{:10} {}", step.name(), seconds(took)));
+                self.line(&format!("{:10} {}", step.name(), time(took)));
             }
             None => {}
         }
@@ -186,9 +186,15 @@ impl<'a> Steps<'a> {
 
 fn bar(step: Step, total: u64) -> ProgressBar {
     let style = ProgressStyle::with_template(
-        "{prefix:10} [{bar:20}] {binary_bytes} {msg} {elapsed} {pace}",
+        "{prefix:10} [{bar:20}] {binary_bytes} {msg} {took} {pace}",
     )
     .unwrap_or_else(|_| ProgressStyle::default_bar())
+    .with_key(
+        "took",
+        |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let _ = out.write_str(&time(state.elapsed()));
+        },
+    )
     .with_key(
         "pace",
         |state: &ProgressState, out: &mut dyn std::fmt::Write| {
@@ -214,7 +220,7 @@ fn pace(done: u64, total: u64, elapsed: Duration) -> String {
     let mut text = format!("{:.2} GiB/s", speed / (1u64 << 30) as f64);
     if left > 0.0 {
         let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
-        let _ = write!(text, ", {} left", seconds(left));
+        let _ = write!(text, ", {} left", time(left));
     }
     text
 }

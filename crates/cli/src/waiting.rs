@@ -11,7 +11,7 @@ use hugemr_host::facts::Memory;
 use hugemr_host::root::Root;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use crate::render::register::seconds;
+use crate::render::words::time;
 
 /// Runs until it is dropped.
 pub(crate) struct Waiting {
@@ -75,7 +75,7 @@ fn free() -> Option<u64> {
 }
 
 fn text(elapsed: Duration, before: Option<u64>, now: Option<u64>) -> String {
-    let mut text = seconds(elapsed);
+    let mut text = time(elapsed);
     if let (Some(before), Some(now)) = (before, now) {
         let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64);
         let change = if now <= before {

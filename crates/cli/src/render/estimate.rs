@@ -5,8 +5,8 @@ use std::time::Duration;
 use hugemr_core::estimate::{Cost, Seconds};
 use hugemr_core::size::{Count, plural};
 
-use super::register::seconds;
 use super::table;
+use super::words;
 use crate::estimate::Estimated;
 
 /// The table of a prediction.
@@ -67,7 +67,7 @@ fn cells(time: Option<Seconds>) -> [String; 3] {
     let Some(time) = time else {
         return ["not known"; 3].map(str::to_owned);
     };
-    let show = |of: f64| seconds(Duration::try_from_secs_f64(of).unwrap_or(Duration::MAX));
+    let show = |of: f64| words::time(Duration::try_from_secs_f64(of).unwrap_or(Duration::MAX));
     let worst = time.worst.map_or_else(|| "not known".to_owned(), show);
     [show(time.likely), show(time.best), worst]
 }
@@ -84,7 +84,7 @@ fn beside(step: &str, predicted: Option<Seconds>, took: Duration) -> Option<Stri
         " (slower than at worst)"
     };
     let [likely, ..] = cells(Some(predicted));
-    Some(format!("{step} {likely}, took {}{verdict}", seconds(took)))
+    Some(format!("{step} {likely}, took {}{verdict}", words::time(took)))
 }
 
 /// What was predicted and what happened. Times of steps that were not taken are `None`.
