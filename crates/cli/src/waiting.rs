@@ -20,9 +20,9 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// On a terminal (`bars`) a line that changes, elsewhere a line now and then.
+    /// On a terminal (`bars`) a line that changes, elsewhere a line now and then: also where no line can be drawn anew.
     pub(crate) fn start(bars: Option<&MultiProgress>) -> Self {
-        let line = bars.map(|bars| {
+        let line = bars.filter(|bars| !bars.is_hidden()).map(|bars| {
             let style = ProgressStyle::with_template("reserve    {spinner} {msg}")
                 .unwrap_or_else(|_| ProgressStyle::default_spinner());
             bars.add(ProgressBar::new_spinner().with_style(style))
