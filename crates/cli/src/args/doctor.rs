@@ -26,7 +26,7 @@ pub(crate) struct DoctorCommand {
     #[arg(long, value_name = "DIR")]
     pub(crate) host_root: Option<PathBuf>,
     /// In a container: facts of the host, taken there by --save
-    #[arg(long = "facts", value_name = "FILE", conflicts_with = "save")]
+    #[arg(long = "facts", value_name = "FILE", conflicts_with_all = ["save", "host_root"])]
     pub(crate) facts_file: Option<PathBuf>,
     /// Save the facts as JSON, for --facts
     #[arg(long, value_name = "FILE")]
