@@ -128,7 +128,9 @@ fn a_stated_budget_is_what_counts() {
 #[test]
 fn the_device_tells_its_family() {
     let dir = tempfile::tempdir().expect("a folder");
-    let limits = format!("--limits {}", dir.path().join("none.toml").display());
+    let path = dir.path().join("none.toml");
+    std::fs::write(&path, "").expect("a file");
+    let limits = format!("--limits {}", path.display());
     for (device, errno, family) in [
         ("sim:efa", "ENOMEM", "efa"),
         ("sim:mlx4", "EIO", "mlx4"),
