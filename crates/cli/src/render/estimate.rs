@@ -9,6 +9,9 @@ use super::table;
 use super::words;
 use crate::estimate::Estimated;
 
+/// Of registering on a simulated device.
+const NO_RATE: &str = "a simulated device has no rate";
+
 /// The table of a prediction.
 pub(crate) fn estimate(of: &Estimated) -> String {
     let known = |cost: &Option<Cost>| {
@@ -34,7 +37,12 @@ pub(crate) fn estimate(of: &Estimated) -> String {
         (
             "register",
             times.register,
-            "pinning and the device".to_owned(),
+            if of.without_rate {
+                NO_RATE
+            } else {
+                "pinning and the device"
+            }
+            .to_owned(),
         ),
         (
             "together",
@@ -84,7 +92,10 @@ fn beside(step: &str, predicted: Option<Seconds>, took: Duration) -> Option<Stri
         " (slower than at worst)"
     };
     let [likely, ..] = cells(Some(predicted));
-    Some(format!("{step} {likely}, took {}{verdict}", words::time(took)))
+    Some(format!(
+        "{step} {likely}, took {}{verdict}",
+        words::time(took)
+    ))
 }
 
 /// What was predicted and what happened. Times of steps that were not taken are `None`.
@@ -97,7 +108,13 @@ pub(crate) fn compared(of: &Estimated, took: &[(&str, Option<Duration>)]) -> Str
     };
     let parts: Vec<String> = took
         .iter()
-        .filter_map(|(step, took)| beside(step, predicted(step), (*took)?))
+        .filter_map(|(step, took)| {
+            let took = (*took)?;
+            if of.without_rate && *step == "register" {
+                return Some(format!("{step} took {} ({NO_RATE})", words::time(took)));
+            }
+            beside(step, predicted(step), took)
+        })
         .collect();
     format!("  estimated {}", parts.join("; "))
 }
