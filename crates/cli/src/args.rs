@@ -28,8 +28,8 @@ pub(crate) use limits::{LearnCommand, LimitsArgs, ProbeCommand, UsageCommand};
 pub(crate) use node::NodeArgs;
 pub(crate) use prove::ProveBy;
 pub(crate) use values::{
-    Budget, MaybeKernel, Memlock, Size, parse_budget, parse_count, parse_driver, parse_kernel,
-    parse_length, parse_memlock,
+    Budget, MaybeKernel, Memlock, Size, parse_budget, parse_count, parse_device, parse_driver,
+    parse_kernel, parse_length, parse_memlock,
 };
 use values::{
     parse_access, parse_alias, parse_copies, parse_errno, parse_family, parse_id, parse_leave,
@@ -161,7 +161,7 @@ pub(crate) struct WhatArgs {
     #[arg(required = true, value_name = "SIZE")]
     pub(crate) sizes: Vec<Size>,
     /// On which device: erdma_0, sim:NAME or sim:./FILE.toml [default: the only real one]
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
     pub(crate) device: Option<String>,
     /// Pages behind the memory: auto, 2MiB, 1GiB, mixed, thp, 4KiB
     #[arg(long, value_name = "PAGES", value_parser = parse_pages, default_value = "auto")]
@@ -316,7 +316,7 @@ pub(crate) struct DiagnoseCommand {
     #[arg(long, value_name = "ERRNO", value_parser = parse_errno, allow_negative_numbers = true)]
     pub(crate) errno: Option<Errno>,
     /// The device: its family, and its limits as far as they are known, are used
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
     pub(crate) device: Option<String>,
     #[command(flatten)]
     pub(crate) limits: LimitsArgs,

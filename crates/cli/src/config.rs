@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::args::{
     Budget, Command, FactArgs, LimitsArgs, MaybeKernel, Memlock, Size, parse_budget, parse_count,
-    parse_driver, parse_kernel, parse_length, parse_memlock,
+    parse_device, parse_driver, parse_kernel, parse_length, parse_memlock,
 };
 use crate::device;
 use crate::exit::Failure;
@@ -20,10 +20,31 @@ use crate::exit::Failure;
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Config {
-    device: Option<String>,
-    limits: Option<PathBuf>,
+    device: Option<Name>,
+    limits: Option<Name>,
     facts: Keys,
-    devices: BTreeMap<String, Keys>,
+    devices: BTreeMap<Name, Keys>,
+}
+
+/// The name of a device or a file: no empty one, as a flag takes none.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Name(String);
+
+impl Name {
+    fn device(&self) -> String {
+        parse_device(&self.0).unwrap_or_else(|never| match never {})
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        if name.is_empty() {
+            let why = "the name is empty (to name none, leave the line out)";
+            return Err(serde::de::Error::custom(why));
+        }
+        Ok(Self(name))
+    }
 }
 
 /// The keys of a table of facts.
@@ -80,10 +101,34 @@ readers! {
     memlock: Memlock = parse_memlock;
 }
 
+/// Whether a command takes anything of the file. One that does not works whatever is in it, above all one that gives something
+/// back.
+const fn takes_defaults(command: &Command) -> bool {
+    match command {
+        Command::Plan(_)
+        | Command::Register(_)
+        | Command::Doctor(_)
+        | Command::Probe(_)
+        | Command::Usage(_)
+        | Command::Learn(_)
+        | Command::Diagnose(_) => true,
+        Command::Reserve(_)
+        | Command::Release(_)
+        | Command::Devices(_)
+        | Command::Inspect(_)
+        | Command::Replay(_)
+        | Command::Man(_)
+        | Command::Completions(_) => false,
+    }
+}
+
 /// Reads the file, if there is one, and puts what it says under the flags, and the environment between them.
 pub(crate) fn apply(named: Option<&Path>, command: &mut Command) -> Result<(), Failure> {
     if let Some(limits) = limits(command) {
         limits.or_environment();
+    }
+    if !takes_defaults(command) {
+        return Ok(());
     }
     let Some((path, text)) = find(named)? else {
         return Ok(());
@@ -117,7 +162,7 @@ pub(crate) fn apply(named: Option<&Path>, command: &mut Command) -> Result<(), F
         _ => return Ok(()),
     };
     if device.is_none() {
-        device.clone_from(&config.device);
+        *device = config.device.as_ref().map(Name::device);
     }
     if let Some(facts) = facts {
         facts.config = path;
@@ -146,14 +191,17 @@ fn of_device<'a>(
     };
     let key = device::key(&name);
     // A real device has one name, and no key of a simulated one.
-    let is_mine =
-        |table: &String| *table == name || (name.starts_with("sim:") && device::key(table) == key);
+    let is_mine = |table: &Name| {
+        table.0 == name || (name.starts_with("sim:") && device::key(&table.device()) == key)
+    };
     let mut tables = config.devices.iter().filter(|(table, _)| is_mine(table));
     let first = tables.next();
     if let (Some((first, _)), Some((second, _))) = (first, tables.next()) {
         return Err(Failure::usage(format_args!(
-            "{}: [devices.{first:?}] and [devices.{second:?}] are the same device, {key}",
-            file.display()
+            "{}: [devices.{:?}] and [devices.{:?}] are the same device, {key}",
+            file.display(),
+            first.0,
+            second.0
         ))
         .with("way out    keep one of them, with all that is known of it"));
     }
@@ -176,7 +224,7 @@ fn limits(command: &mut Command) -> Option<&mut LimitsArgs> {
 
 fn place(limits: &mut LimitsArgs, config: &Config) {
     if limits.limits.is_none() {
-        limits.limits.clone_from(&config.limits);
+        limits.limits = config.limits.as_ref().map(|name| PathBuf::from(&name.0));
     }
 }
 

@@ -213,6 +213,20 @@ pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Asks whether a simulated device was meant: the name is one of those, and this host has no device of that name.
+pub(crate) fn note_meant(name: Option<&str>) {
+    let Some(name) = name.filter(|name| !name.starts_with("sim:") && !is_present(name)) else {
+        return;
+    };
+    let known = simulated().into_iter().map(|(known, _)| known);
+    let mut known = known.filter(|known| known["sim:".len()..].eq_ignore_ascii_case(name));
+    if let Some(known) = known.next() {
+        crate::commands::note(format!(
+            "this host has no device {name}; did you mean the simulated {known}?"
+        ));
+    }
+}
+
 /// Whether the kernel of this host has that device.
 pub(crate) fn is_present(name: &str) -> bool {
     let named = !name.is_empty() && !name.contains('/');

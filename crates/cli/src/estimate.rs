@@ -19,6 +19,8 @@ pub(crate) struct Estimated {
     pub(crate) times: Estimate,
     pub(crate) costs: Costs,
     pub(crate) way: Way,
+    /// The device is simulated, and nobody gave it a rate: it registers as fast as the simulator reckons.
+    pub(crate) without_rate: bool,
     /// What could not be measured, and why.
     pub(crate) not_known: Vec<String>,
 }
@@ -38,7 +40,9 @@ pub(crate) fn make(
             missing_pages: missing_pages(plan),
             threads: threads as u64,
         };
+        let given = |of| args.rate.iter().any(|rate| rate.of == of);
         Estimated {
+            without_rate: opened.simulated().is_some() && !given(RateOf::Pin) && !given(RateOf::Mr),
             times: Estimate::of(plan, way, &costs),
             costs,
             way,

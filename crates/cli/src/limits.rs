@@ -13,11 +13,11 @@ use hugemr_core::limits::{Confidence, Contradiction, Learned, Record, Seen};
 use hugemr_core::size::Grouped;
 use hugemr_host::limits::{self, LimitsError, Waiting};
 
-use crate::args::LimitsArgs;
-use crate::commands::remark;
+use crate::args::{Command, LimitsArgs};
+use crate::commands::{note, remark};
 use crate::device::{self, Which};
 use crate::exit::Failure;
-use crate::typed::quoted;
+use crate::typed::{Typed, quoted};
 
 /// The file for all users of the host.
 const SYSTEM: &str = "/var/lib/hugemr/limits.toml";
@@ -78,6 +78,29 @@ pub(crate) fn known(args: &LimitsArgs, which: &Which) -> Option<(PathBuf, Record
         })
 }
 
+/// Notes that a file which was typed is not there, for a command that is to read it: a typing error would otherwise be another
+/// answer. What the environment or the config file names may come later.
+pub(crate) fn note_missing(command: &Command, typed: &Typed) {
+    let args = match command {
+        Command::Plan(command) => &command.what.facts.limits,
+        Command::Register(command) => &command.what.facts.limits,
+        Command::Doctor(command) => &command.facts.limits,
+        Command::Diagnose(command) => &command.limits,
+        Command::Usage(command) => &command.limits,
+        _ => return,
+    };
+    let named = args.limits.as_ref().filter(|_| typed.has("limits"));
+    if let Some(path) = named
+        && let Err(error) = std::fs::metadata(path)
+        && error.kind() == std::io::ErrorKind::NotFound
+    {
+        let file = quoted(path.as_os_str());
+        note(format!(
+            "--limits {file}: there is no such file, so no limits come from it"
+        ));
+    }
+}
+
 /// Puts what is known of the device into it, and into the platform that it was measured on. What is stale is said, and not used.
 /// The way to correct what was used.
 pub(crate) fn apply(
@@ -97,7 +120,7 @@ pub(crate) fn apply(
             place,
         })
     } else {
-        remark(&format!("note: {}", stale(args, &record, which)));
+        note(stale(args, &record, which));
         None
     }
 }

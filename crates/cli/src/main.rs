@@ -42,6 +42,8 @@ fn main() -> ExitCode {
     let style = style(&cli.command);
     let ended = config::apply(cli.everywhere.config().as_deref(), &mut cli.command)
         .and_then(|()| args::alone::check(&cli.command, &typed))
+        .inspect(|()| limits::note_missing(&cli.command, &typed))
+        .inspect(|()| device::note_meant(cli.command.device()))
         .and_then(|()| run(cli.command));
     match ended {
         Ok(exit) => exit.into(),

@@ -52,6 +52,11 @@ const PAIRS: &[(&str, &str, &str)] = &[
         "the facts of this host are saved, and those of a file are there already; drop --facts to save, or --save to use the file",
     ),
     (
+        "--facts",
+        "--host-root",
+        "the facts are those of the file, or those of the folder; drop --facts for the folder, or --host-root for the file",
+    ),
+    (
         "--to",
         "COMMAND",
         "the pages of all commands are written to the folder; drop the command, or --to for that one page on standard output",

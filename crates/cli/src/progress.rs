@@ -4,17 +4,17 @@
 //! before anything is done there is none: a first number that is made up is worse than no number.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hugemr::host::reserve::{Change, Step as PoolStep};
 use hugemr::{Event, Step};
-use hugemr_core::size::Bytes;
+use hugemr_core::probe::Progress;
+use hugemr_core::size::{Bytes, Count};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use crate::render::register::seconds;
 use crate::render::reserve as render;
+use crate::render::words::time;
 use crate::signals::Watch;
 use crate::waiting::Waiting;
 
@@ -73,9 +73,9 @@ impl Pools {
 impl<'a> Steps<'a> {
     /// `quiet`: nothing at all, for JSON.
     pub(crate) fn new(quiet: bool, watch: &'a Watch, total: u64) -> Self {
-        let terminal = !quiet && std::io::stderr().is_terminal();
-        let bars = terminal
-            .then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10)));
+        let bars = (!quiet).then(|| MultiProgress::with_draw_target(target()));
+        // On one that is hidden the lines between the bars would be lost, too.
+        let bars = bars.filter(|bars| !bars.is_hidden());
         Self {
             bars,
             state: Mutex::default(),
@@ -145,9 +145,9 @@ impl<'a> Steps<'a> {
             _ => None,
         };
         match text {
-            Some(text) => self.line(&format!("{:10} {text}  {}", step.name(), seconds(took))),
+            Some(text) => self.line(&format!("{:10} {text}  {}", step.name(), time(took))),
             None if took > Duration::from_millis(1) => {
-                self.line(&format!("{:10} {}", step.name(), seconds(took)));
+                self.line(&format!("{:10} {}", step.name(), time(took)));
             }
             None => {}
         }
@@ -184,19 +184,71 @@ impl<'a> Steps<'a> {
     }
 }
 
+/// Standard error; hidden where it is no terminal, or one on which no line can be drawn anew (`TERM=dumb`).
+fn target() -> ProgressDrawTarget {
+    ProgressDrawTarget::stderr_with_hz(10)
+}
+
+/// What a probe has tried: on a terminal a line that changes, elsewhere nothing.
+pub(crate) struct Trying {
+    line: ProgressBar,
+    start: Instant,
+}
+
+impl Trying {
+    /// `quiet`: nothing at all, for JSON.
+    pub(crate) fn start(quiet: bool) -> Self {
+        let style = ProgressStyle::with_template("probe      {spinner} {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_spinner());
+        let target = if quiet {
+            ProgressDrawTarget::hidden()
+        } else {
+            target()
+        };
+        let line = ProgressBar::with_draw_target(None, target).with_style(style);
+        let start = Instant::now();
+        Self { line, start }
+    }
+
+    pub(crate) fn tell(&self, progress: Progress) {
+        if self.line.is_hidden() {
+            return;
+        }
+        self.line.set_message(format!(
+            "{} held, {}, {}, {}",
+            Count(progress.mrs, "MR"),
+            Count(progress.held, "entry"),
+            Count(progress.tried, "registration"),
+            time(self.start.elapsed())
+        ));
+        self.line.tick();
+    }
+}
+
+impl Drop for Trying {
+    fn drop(&mut self) {
+        self.line.finish_and_clear();
+    }
+}
+
 fn bar(step: Step, total: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template(
-        "{prefix:10} [{bar:20}] {binary_bytes} {msg} {elapsed} {pace}",
-    )
-    .unwrap_or_else(|_| ProgressStyle::default_bar())
-    .with_key(
-        "pace",
-        |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-            let text = pace(state.pos(), state.len().unwrap_or(0), state.elapsed());
-            let _ = out.write_str(&text);
-        },
-    )
-    .progress_chars("##-");
+    let style =
+        ProgressStyle::with_template("{prefix:10} [{bar:20}] {binary_bytes} {msg} {took} {pace}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar())
+            .with_key(
+                "took",
+                |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                    let _ = out.write_str(&time(state.elapsed()));
+                },
+            )
+            .with_key(
+                "pace",
+                |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                    let text = pace(state.pos(), state.len().unwrap_or(0), state.elapsed());
+                    let _ = out.write_str(&text);
+                },
+            )
+            .progress_chars("##-");
     ProgressBar::new(total)
         .with_style(style)
         .with_prefix(step.name())
@@ -214,7 +266,7 @@ fn pace(done: u64, total: u64, elapsed: Duration) -> String {
     let mut text = format!("{:.2} GiB/s", speed / (1u64 << 30) as f64);
     if left > 0.0 {
         let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
-        let _ = write!(text, ", {} left", seconds(left));
+        let _ = write!(text, ", {} left", time(left));
     }
     text
 }

@@ -11,7 +11,7 @@ use hugemr_host::facts::Memory;
 use hugemr_host::root::Root;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use crate::render::register::seconds;
+use crate::render::words::time;
 
 /// Runs until it is dropped.
 pub(crate) struct Waiting {
@@ -20,9 +20,9 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// On a terminal (`bars`) a line that changes, elsewhere a line now and then.
+    /// On a terminal (`bars`) a line that changes, elsewhere a line now and then: also where no line can be drawn anew.
     pub(crate) fn start(bars: Option<&MultiProgress>) -> Self {
-        let line = bars.map(|bars| {
+        let line = bars.filter(|bars| !bars.is_hidden()).map(|bars| {
             let style = ProgressStyle::with_template("reserve    {spinner} {msg}")
                 .unwrap_or_else(|_| ProgressStyle::default_spinner());
             bars.add(ProgressBar::new_spinner().with_style(style))
@@ -75,7 +75,7 @@ fn free() -> Option<u64> {
 }
 
 fn text(elapsed: Duration, before: Option<u64>, now: Option<u64>) -> String {
-    let mut text = seconds(elapsed);
+    let mut text = time(elapsed);
     if let (Some(before), Some(now)) = (before, now) {
         let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64);
         let change = if now <= before {

@@ -71,6 +71,30 @@ impl Family {
             .find(|family| family.name().eq_ignore_ascii_case(name))
     }
 
+    /// The family of that name; else why it is none, with the one that counts for a driver of that name.
+    ///
+    /// # Errors
+    /// In words for a user: the families, and, for a driver without one of its own, that it is `verbs`.
+    pub fn named(name: &str) -> Result<Self, String> {
+        if let Some(family) = Self::parse(name) {
+            return Ok(family);
+        }
+        let known: Vec<&str> = Self::ALL.into_iter().map(Self::name).collect();
+        let mut why = format!("{name:?} is no family ({})", known.join(", "));
+        why.push_str(&Self::hint(name));
+        Err(why)
+    }
+
+    /// What is to be added where no family has that name: the one that counts for a driver or a device of that name; else
+    /// nothing.
+    #[must_use]
+    pub fn hint(name: &str) -> String {
+        let family = Self::of_name(&name.to_ascii_lowercase());
+        family.map_or_else(String::new, |family| {
+            format!("; for {name} it is {}", family.name())
+        })
+    }
+
     /// The family of a verbs device, by its name (`erdma_0`, `mlx4_1`, ...) and PCI vendor.
     #[must_use]
     pub fn of_device(name: &str, vendor_id: u32) -> Self {
@@ -87,7 +111,8 @@ impl Family {
     /// that was renamed.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
-        const PREFIXES: [(&str, Family); 11] = [
+        // Names of devices, and of drivers: Linux drivers/infiniband/hw and sw; hisi_roce and i40iw of older kernels.
+        const PREFIXES: [(&str, Family); 21] = [
             ("erdma", Family::Erdma),
             ("mlx4", Family::Mlx4),
             ("ionic", Family::Ionic),
@@ -99,6 +124,16 @@ impl Family {
             ("irdma", Family::Other),
             ("rxe", Family::Other),
             ("siw", Family::Other),
+            ("i40iw", Family::Other),
+            ("cxgb4", Family::Other),
+            ("iw_cxgb4", Family::Other),
+            ("qedr", Family::Other),
+            ("ocrdma", Family::Other),
+            ("mana", Family::Other),
+            ("mthca", Family::Other),
+            ("hfi1", Family::Other),
+            ("qib", Family::Other),
+            ("vmw_pvrdma", Family::Other),
         ];
         let known = |(prefix, _): &&(&str, Self)| name.starts_with(prefix);
         PREFIXES.iter().find(known).map(|(_, family)| *family)
@@ -226,5 +261,20 @@ mod tests {
         assert_eq!(Family::of_device("rxe0", 0), Family::Other);
         assert_eq!(Family::of_name("mlx5_0"), Some(Family::Other));
         assert_eq!(Family::of_name("rocep0s5"), None);
+    }
+
+    #[test]
+    fn a_driver_without_a_family_is_told_which_one_counts() {
+        for name in [
+            "mlx5", "MLX5_0", "irdma", "bnxt_re", "rxe", "siw", "hns", "qedr",
+        ] {
+            let why = Family::named(name).unwrap_err();
+            assert!(why.ends_with(&format!("; for {name} it is verbs")), "{why}");
+        }
+        let why = Family::named("erdma_0").unwrap_err();
+        assert!(why.ends_with("it is erdma"), "{why}");
+        let why = Family::named("x").unwrap_err();
+        assert!(why.ends_with("verbs)"), "{why}");
+        assert_eq!(Family::named("Verbs"), Ok(Family::Other));
     }
 }

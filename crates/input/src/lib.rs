@@ -77,7 +77,16 @@ pub fn open(path: &Path) -> Result<File, InputError> {
     }))
 }
 
-/// The whole text of a regular file of at most `most` bytes.
+/// What some editors write at the beginning of a text to say that it is UTF-8 (the byte order mark, U+FEFF).
+const MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// The beginning of a text without a byte order mark: it is no part of the text.
+#[must_use]
+pub fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(MARK).unwrap_or(bytes)
+}
+
+/// The whole text of a regular file of at most `most` bytes, [without a mark](without_mark).
 ///
 /// # Errors
 /// See [`InputError`].
@@ -88,9 +97,12 @@ pub fn text(path: &Path, most: u64) -> Result<String, InputError> {
     if bytes.len() as u64 > most {
         return Err(InputError::TooLong { most });
     }
-    String::from_utf8(bytes).map_err(|error| InputError::NotText {
+    let mut text = String::from_utf8(bytes).map_err(|error| InputError::NotText {
         byte: error.utf8_error().valid_up_to() + 1,
-    })
+    })?;
+    let mark = text.len() - without_mark(text.as_bytes()).len();
+    text.drain(..mark);
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -109,6 +121,14 @@ mod tests {
                 Err(InputError::TooLong { most: 10 }) => assert!(!read, "{len}"),
                 Err(error) => panic!("{len}: {error}"),
             }
+        }
+        for (bytes, said) in [
+            ("\u{feff}a\u{feff}", "a\u{feff}"),
+            ("\u{feff}", ""),
+            ("a\u{feff}", "a\u{feff}"),
+        ] {
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(text(&path, 10).unwrap(), said);
         }
         std::fs::write(&path, b"ab\xff").unwrap();
         let error = text(&path, 10).unwrap_err();

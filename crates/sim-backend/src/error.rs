@@ -1,5 +1,6 @@
 //! Why a simulated device cannot be had as asked for.
 
+use hugemr_core::device::Family;
 use hugemr_core::layout::PhysRun;
 
 /// A simulated device, or a part of it, cannot be had as asked for.
@@ -7,7 +8,7 @@ use hugemr_core::layout::PhysRun;
 #[non_exhaustive]
 pub enum SimError {
     /// No profile and no family has this name.
-    #[error("no simulated device is called {name:?}; there are {}", known.join(", "))]
+    #[error("no simulated device is called {name:?}; there are {}{}", known.join(", "), Family::hint(name))]
     UnknownName {
         /// What was asked for.
         name: String,

@@ -75,6 +75,23 @@ commands! {
     Completions(CompletionsCommand), "completions", "More: print shell completions";
 }
 
+impl Command {
+    /// The device that was named, by the flag or else by the config file.
+    pub(crate) fn device(&self) -> Option<&str> {
+        let device = match self {
+            Self::Plan(command) => &command.what.device,
+            Self::Register(command) => &command.what.device,
+            Self::Doctor(command) => &command.device,
+            Self::Probe(command) => &command.device,
+            Self::Usage(command) => &command.device,
+            Self::Learn(command) => &command.device,
+            Self::Diagnose(command) => &command.device,
+            _ => return None,
+        };
+        device.as_deref()
+    }
+}
+
 fn no_command() -> clap::Error {
     let kind = clap::error::ErrorKind::MissingSubcommand;
     clap::Error::raw(kind, "a command is needed; see hugemr --help")

@@ -6,7 +6,9 @@ use clap::Args;
 use hugemr_core::host::Driver;
 use hugemr_core::plan::Pages;
 
-use super::{FactArgs, MaybeKernel, Size, parse_driver, parse_kernel, parse_pages, parse_pid};
+use super::{
+    FactArgs, MaybeKernel, Size, parse_device, parse_driver, parse_kernel, parse_pages, parse_pid,
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorCommand {
@@ -14,7 +16,7 @@ pub(crate) struct DoctorCommand {
     #[arg(long = "for", value_name = "SIZE")]
     pub(crate) size: Option<Size>,
     /// On which device: erdma_0, sim:NAME or sim:./FILE.toml [default: the only real one]
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
     pub(crate) device: Option<String>,
     /// For the process with this number, instead of this one: its limits, rights and cgroups
     #[arg(long, value_name = "N", value_parser = parse_pid)]
@@ -26,7 +28,7 @@ pub(crate) struct DoctorCommand {
     #[arg(long, value_name = "DIR")]
     pub(crate) host_root: Option<PathBuf>,
     /// In a container: facts of the host, taken there by --save
-    #[arg(long = "facts", value_name = "FILE", conflicts_with = "save")]
+    #[arg(long = "facts", value_name = "FILE", conflicts_with_all = ["save", "host_root"])]
     pub(crate) facts_file: Option<PathBuf>,
     /// Save the facts as JSON, for --facts
     #[arg(long, value_name = "FILE")]

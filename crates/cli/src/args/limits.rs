@@ -8,7 +8,7 @@ use hugemr_core::size::PageSize;
 
 use crate::typed::Typed;
 
-use super::{FactArgs, Size, parse_count, parse_page, variable};
+use super::{FactArgs, Size, parse_count, parse_device, parse_page, variable};
 
 /// Names the limits file where no flag does.
 const LIMITS: &str = "HUGEMR_LIMITS";
@@ -43,7 +43,7 @@ impl LimitsArgs {
 )]
 pub(crate) struct ProbeCommand {
     /// On which device: erdma_0, sim:NAME or sim:./FILE.toml [default: the only real one]
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
     pub(crate) device: Option<String>,
     /// Hold no more than N table entries at once
     #[arg(long, value_name = "N", value_parser = parse_entries)]
@@ -86,7 +86,7 @@ pub(crate) struct LearnCommand {
     #[arg(long, value_name = "PAGE", value_parser = parse_page, default_value = "4KiB")]
     pub(crate) page: PageSize,
     /// Save it for this device; without it, it is only said
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
     pub(crate) device: Option<String>,
     #[command(flatten)]
     pub(crate) limits: LimitsArgs,
@@ -98,7 +98,7 @@ pub(crate) struct LearnCommand {
 #[derive(Debug, Args)]
 pub(crate) struct UsageCommand {
     /// Of which device [default: every one]
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
     pub(crate) device: Option<String>,
     #[command(flatten)]
     pub(crate) limits: LimitsArgs,

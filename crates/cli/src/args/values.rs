@@ -9,6 +9,19 @@ use hugemr_core::plan::{Leave, OtherUse, Pages};
 use hugemr_core::size::{Bytes, PageSize, SizeError, ungrouped};
 use hugemr_core::version::{BundleVersion, KernelVersion};
 
+/// What the name of a simulated device begins with.
+const SIMULATED: &str = "sim:";
+
+/// The name of a device; the prefix of a simulated one in any case.
+pub(crate) fn parse_device(text: &str) -> Result<String, std::convert::Infallible> {
+    let (prefix, name) = text.split_at_checked(SIMULATED.len()).unwrap_or((text, ""));
+    Ok(if prefix.eq_ignore_ascii_case(SIMULATED) {
+        format!("{SIMULATED}{name}")
+    } else {
+        text.to_owned()
+    })
+}
+
 /// A size with its text, so that `64GB` can be answered with a note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
@@ -214,8 +227,7 @@ pub(super) fn parse_errno(text: &str) -> Result<Errno, String> {
 }
 
 pub(super) fn parse_family(text: &str) -> Result<hugemr_core::device::Family, String> {
-    hugemr_core::device::Family::parse(text)
-        .ok_or_else(|| format!("{text:?} is no family (erdma, efa, ionic, mlx4, ascend, verbs)"))
+    hugemr_core::device::Family::named(text)
 }
 
 const ACCESS: &str = "local-write, remote-read, remote-write, remote-atomic, relaxed-ordering";

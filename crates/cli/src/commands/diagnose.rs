@@ -214,13 +214,20 @@ fn differs(line: u64, said: Option<Family>, evidence: &Evidence) {
 /// Reads anything line by line, in bounded memory: of a line beyond [`LONGEST_LINE`] only the beginning counts.
 fn read(from: &mut impl BufRead, log: &mut Log) -> std::io::Result<()> {
     let mut line = Vec::new();
+    let mut is_first = true;
     loop {
         line.clear();
         let most = LONGEST_LINE as u64 + 1;
         if from.by_ref().take(most).read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
-        log.read(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']));
+        let text = if is_first {
+            hugemr_input::without_mark(&line)
+        } else {
+            &line
+        };
+        is_first = false;
+        log.read(String::from_utf8_lossy(text).trim_end_matches(['\n', '\r']));
         // The rest of a long line is passed over.
         while line.last() != Some(&b'\n') {
             line.clear();

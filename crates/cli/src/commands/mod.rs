@@ -17,6 +17,7 @@ pub(crate) mod ways;
 
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use hugemr_input::InputError;
 
@@ -40,6 +41,22 @@ pub(crate) fn unreadable(path: &Path, error: &InputError) -> Failure {
         _ => failure,
     }
 }
+
+/// A note on the answer: on standard error, and as `notes` of the JSON documents that follow. Said once.
+pub(crate) fn note(text: String) {
+    let mut notes = NOTES.lock().unwrap_or_else(PoisonError::into_inner);
+    if !notes.contains(&text) {
+        remark(&format!("note: {text}"));
+        notes.push(text);
+    }
+}
+
+/// The notes so far.
+pub(crate) fn notes() -> Vec<String> {
+    NOTES.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+static NOTES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Writes a remark to standard error.
 pub(crate) fn remark(text: &str) {

@@ -15,6 +15,7 @@ use crate::args::{Memlock, ProbeCommand};
 use crate::device::{self, Opened, Which, probe::Probed};
 use crate::exit::{Ended, Exit, Failure};
 use crate::limits::{self, NotSaved, Saved};
+use crate::progress::Trying;
 use crate::render::{probe as render, words};
 use crate::signals::Watch;
 use crate::typed::Change;
@@ -97,6 +98,7 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
             words::deadline(command.deadline)
         ));
     }
+    let trying = Trying::start(command.json);
     let begin = Instant::now();
     let family = told.family;
     let contiguous = Quirk::ContiguousTable.on(&host.platform, family).counts();
@@ -112,13 +114,14 @@ pub(crate) fn run(command: &ProbeCommand) -> Ended {
         clock: &|| start.elapsed(),
         cancelled: &|| watch.is_stopped(),
         others: &|| device::probe::others(&opened),
-        progress: &|_| {},
+        progress: &|progress| trying.tell(progress),
     };
     let Probed {
         found,
         sent,
         no_large,
     } = device::probe::run(&opened, mr, &options).map_err(Failure::system)?;
+    drop(trying);
     let report = Report {
         device: told,
         which: opened.which(),
@@ -203,7 +206,9 @@ fn finish(command: &ProbeCommand, report: &Report) -> Ended {
         });
     }
     Ok(match found.end {
-        End::Nothing(_) | End::Failed(_) | End::Stopped(Stop::Cancelled) => Exit::System,
+        End::Nothing(_) | End::Failed(_) => Exit::System,
+        // In whatever phase it came.
+        _ if found.stopped == Some(Stop::Cancelled) => Exit::System,
         _ if found.left > 0 => Exit::System,
         _ => Exit::Yes,
     })

@@ -1,7 +1,9 @@
 //! Ways out of a refused plan, as they are on this host and for this command, with the command lines.
 
-use hugemr_core::plan::{PlanRequest, Refusal, Verdict, WayOut, plan, reserve_command};
-use hugemr_core::size::{Bytes, PageSize};
+use hugemr_core::plan::{
+    Pages, Plan, PlanRequest, Refusal, Verdict, WayOut, plan, reserve_command,
+};
+use hugemr_core::size::{Bytes, GIB, MIB, PageSize};
 use hugemr_host::facts::Memory;
 use hugemr_host::pools::Pools;
 use hugemr_host::root::Root;
@@ -26,33 +28,90 @@ pub(crate) struct Reservable {
     pub(crate) smaller: Option<(u64, String)>,
 }
 
-/// The ways that are open: a plan that would be undecided is none where `--strict` takes that as no, and no pool is raised
-/// beyond the memory that is there.
+/// The ways that are open: a plan that would be undecided is none where `--strict` takes that as no; none takes more memory than
+/// there is on the host that it is to be mapped on. Where none is left for the whole size, the most that would fit.
 pub(crate) fn open(verb: &str, what: &WhatArgs, asked: &Asked, refusal: &Refusal) -> Vec<Way> {
     let reservable = reservable(&refusal.ways_out);
+    let there = there(asked);
     let is_open = |way: &&WayOut| match way {
         WayOut::Reserve { .. } => reservable,
         way => match way.applied(&asked.request) {
-            Some(request) => passes(&request, what, asked),
+            Some(request) => passes(&request, what, asked, there),
             None => true,
         },
     };
-    refusal
-        .ways_out
-        .iter()
-        .filter(is_open)
+    let open = refusal.ways_out.iter().filter(is_open);
+    let mut open: Vec<Way> = open
         .map(|way| Way {
             commands: commands(way, verb, what),
             way: way.clone(),
         })
-        .collect()
+        .collect();
+    let fits = there.and_then(|there| in_memory(verb, what, asked, refusal, there));
+    if let Some((bytes, way)) = fits {
+        let is_less = |way: &Way| matches!(way.way, WayOut::Smaller(less) if less < bytes);
+        if open.iter().all(is_less) {
+            open.push(way);
+        }
+    }
+    open
 }
 
-fn passes(request: &PlanRequest, what: &WhatArgs, asked: &Asked) -> bool {
+/// Memory of this host for pages of no pool; `None` where the plan is for another host, or what is there is not known.
+fn there(asked: &Asked) -> Option<u64> {
+    asked.host.nodes.as_ref()?;
+    Memory::read(&Root::real()).available
+}
+
+fn passes(request: &PlanRequest, what: &WhatArgs, asked: &Asked, there: Option<u64>) -> bool {
     match plan(request, &asked.device, &asked.host) {
-        Ok(plan) => plan.verdict != Verdict::Undecided || !what.strict,
+        Ok(plan) => {
+            let is_there = there.is_none_or(|there| of_no_pool(&plan) <= there);
+            is_there && (plan.verdict != Verdict::Undecided || !what.strict)
+        }
         Err(_) => false,
     }
+}
+
+/// What a plan maps besides free pages of pools, bytes: those are taken from the memory already.
+fn of_no_pool(plan: &Plan) -> u64 {
+    if plan.pages == Pages::Thp {
+        return plan.mapped;
+    }
+    let pools = plan.huge_pages.iter();
+    let pooled = pools.map(|(page, count)| page.bytes().saturating_mul(*count));
+    plan.mapped
+        .saturating_sub(pooled.fold(0, u64::saturating_add))
+}
+
+/// The size that the memory of this host is enough for, on the pages of the first way that it is too little for: a sixteenth
+/// stays for page tables and for others.
+fn in_memory(
+    verb: &str,
+    what: &WhatArgs,
+    asked: &Asked,
+    refusal: &Refusal,
+    there: u64,
+) -> Option<(u64, Way)> {
+    let unit = if there >= 4 * GIB { GIB } else { MIB };
+    let bytes = (there - there / 16) / unit * unit;
+    let way = WayOut::Smaller(bytes);
+    refusal.ways_out.iter().find_map(|other| {
+        let WayOut::Pages(pages) = other else {
+            return None;
+        };
+        let request = way.applied(&other.applied(&asked.request)?)?;
+        passes(&request, what, asked, Some(there)).then(|| {
+            let change = Change {
+                size: Some(Bytes(bytes).argument()),
+                set: vec![("pages", Some(words::pages_flag(pages.pages)))],
+                ..Change::default()
+            };
+            let commands = vec![what.typed.line(verb, &change)];
+            let way = way.clone();
+            (bytes, Way { way, commands })
+        })
+    })
 }
 
 /// Whether the memory of this host is enough for all pages that are missing.

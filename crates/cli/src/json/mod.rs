@@ -73,9 +73,11 @@ pub(crate) fn write(document: &impl Serialize) -> Result<(), Failure> {
 /// Writes a document with a final newline.
 pub(crate) fn write_as(style: Style, document: &impl Serialize) -> Result<(), Failure> {
     use std::io::Write as _;
-    let text = match style {
-        Style::Document => serde_json::to_string_pretty(document),
-        Style::Line => serde_json::to_string(document),
+    let notes = crate::commands::notes();
+    let text = if notes.is_empty() {
+        laid_out(style, document)
+    } else {
+        laid_out(style, &Noted { document, notes })
     };
     let text = text.map_err(|e| Failure {
         exit: Exit::System,
@@ -84,6 +86,21 @@ pub(crate) fn write_as(style: Style, document: &impl Serialize) -> Result<(), Fa
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")?;
     Ok(())
+}
+
+/// A document with the notes on it.
+#[derive(Serialize)]
+struct Noted<'a, T> {
+    #[serde(flatten)]
+    document: &'a T,
+    notes: Vec<String>,
+}
+
+fn laid_out(style: Style, document: &impl Serialize) -> Result<String, serde_json::Error> {
+    match style {
+        Style::Document => serde_json::to_string_pretty(document),
+        Style::Line => serde_json::to_string(document),
+    }
 }
 
 /// `0x7e0000000000`.

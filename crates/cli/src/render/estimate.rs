@@ -5,9 +5,12 @@ use std::time::Duration;
 use hugemr_core::estimate::{Cost, Seconds};
 use hugemr_core::size::{Count, plural};
 
-use super::register::seconds;
 use super::table;
+use super::words;
 use crate::estimate::Estimated;
+
+/// Of registering on a simulated device.
+const NO_RATE: &str = "a simulated device has no rate";
 
 /// The table of a prediction.
 pub(crate) fn estimate(of: &Estimated) -> String {
@@ -34,7 +37,12 @@ pub(crate) fn estimate(of: &Estimated) -> String {
         (
             "register",
             times.register,
-            "pinning and the device".to_owned(),
+            if of.without_rate {
+                NO_RATE
+            } else {
+                "pinning and the device"
+            }
+            .to_owned(),
         ),
         (
             "together",
@@ -67,7 +75,7 @@ fn cells(time: Option<Seconds>) -> [String; 3] {
     let Some(time) = time else {
         return ["not known"; 3].map(str::to_owned);
     };
-    let show = |of: f64| seconds(Duration::try_from_secs_f64(of).unwrap_or(Duration::MAX));
+    let show = |of: f64| words::time(Duration::try_from_secs_f64(of).unwrap_or(Duration::MAX));
     let worst = time.worst.map_or_else(|| "not known".to_owned(), show);
     [show(time.likely), show(time.best), worst]
 }
@@ -84,7 +92,10 @@ fn beside(step: &str, predicted: Option<Seconds>, took: Duration) -> Option<Stri
         " (slower than at worst)"
     };
     let [likely, ..] = cells(Some(predicted));
-    Some(format!("{step} {likely}, took {}{verdict}", seconds(took)))
+    Some(format!(
+        "{step} {likely}, took {}{verdict}",
+        words::time(took)
+    ))
 }
 
 /// What was predicted and what happened. Times of steps that were not taken are `None`.
@@ -97,7 +108,13 @@ pub(crate) fn compared(of: &Estimated, took: &[(&str, Option<Duration>)]) -> Str
     };
     let parts: Vec<String> = took
         .iter()
-        .filter_map(|(step, took)| beside(step, predicted(step), (*took)?))
+        .filter_map(|(step, took)| {
+            let took = (*took)?;
+            if of.without_rate && *step == "register" {
+                return Some(format!("{step} took {} ({NO_RATE})", words::time(took)));
+            }
+            beside(step, predicted(step), took)
+        })
         .collect();
     format!("  estimated {}", parts.join("; "))
 }

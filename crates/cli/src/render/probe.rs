@@ -1,11 +1,14 @@
 //! What a probe has found.
 
+use std::time::Duration;
+
 use hugemr_core::device::Device;
 use hugemr_core::limits::Range;
 use hugemr_core::probe::{End, Found, LargePages, Longest, NoLargePages, Stop};
 use hugemr_core::size::{Bytes, Count, Grouped, plural};
 
 use super::table::table;
+use super::words::time;
 use crate::commands::probe::Report;
 use crate::limits::{entries, range};
 
@@ -87,9 +90,9 @@ pub(crate) fn text(report: &Report) -> String {
         }
     };
     lines.push(format!(
-        "{} in {:.2} s{held}",
+        "{} in {}{held}",
         Count(found.tried, "registration"),
-        report.seconds
+        time(Duration::try_from_secs_f64(report.seconds).unwrap_or_default())
     ));
     lines.join("\n")
 }

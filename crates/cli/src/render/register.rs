@@ -9,8 +9,10 @@ use hugemr::{LayoutProof, Report};
 use hugemr_core::size::{Bytes, Count, Grouped, PageSize, plural};
 
 use super::table;
+use super::words::time;
 use crate::progress::Pools;
 
+pub(crate) use super::words::time as seconds;
 pub(crate) use failure::{diagnosed, failure};
 pub(crate) use seen::{Held, Proved, Row, Seen};
 
@@ -153,7 +155,7 @@ fn proved(proved: &Proved) -> Option<String> {
             "proved: RDMA write and read at both ends of {} and across {}, {}",
             Count(proof.mrs as u64, "MR"),
             Count(proof.borders as u64, "border"),
-            seconds(*took)
+            time(*took)
         )),
         Proved::Impossible(why) => Some(format!("unproven: {why}")),
         Proved::No(why) => Some(format!("PROOF FAILED: {why}")),
@@ -166,13 +168,13 @@ fn times(seen: &Seen) -> String {
             "  time {}populate {}, register {} (overlapped), total {}; {}",
             report
                 .reserve
-                .map_or_else(String::new, |took| format!("reserve {}, ", seconds(took))),
-            seconds(report.populate),
-            seconds(report.register),
-            seconds(seen.took),
+                .map_or_else(String::new, |took| format!("reserve {}, ", time(took))),
+            time(report.populate),
+            time(report.register),
+            time(seen.took),
             Count(report.threads as u64, "thread")
         ),
-        None => format!("  time register {}", seconds(seen.took)),
+        None => format!("  time register {}", time(seen.took)),
     }
 }
 
@@ -205,7 +207,7 @@ pub(crate) fn released(released: &Released) -> String {
     let mut line = format!(
         "released: {} in {}",
         Count(released.mrs, "MR"),
-        seconds(released.took)
+        time(released.took)
     );
     if let Some((mrs, entries)) = released.inside {
         line.push_str(&format!(
@@ -226,15 +228,6 @@ pub(crate) fn released(released: &Released) -> String {
         });
     }
     line
-}
-
-/// `0.53 s`, `12 ms`, `85 us`.
-pub(crate) fn seconds(took: Duration) -> String {
-    match took.as_micros() {
-        0..1_000 => format!("{} us", took.as_micros()),
-        1_000..1_000_000 => format!("{} ms", took.as_millis()),
-        _ => format!("{:.2} s", took.as_secs_f64()),
-    }
 }
 
 #[cfg(test)]

@@ -50,6 +50,27 @@ pub(crate) fn mrs(segments: &[Segment]) -> String {
     }
 }
 
+/// `85 us`, `12 ms`, `0.53 s`, `23 min`, `2 h 5 min`: how long something took, or is expected to take.
+pub(crate) fn time(time: Duration) -> String {
+    const MINUTE: u64 = 60;
+    let pair = |(first, of), (second, part)| match second {
+        0 => format!("{} {of}", Grouped(first)),
+        _ => format!("{} {of} {second} {part}", Grouped(first)),
+    };
+    // What is shown is rounded, and the unit chosen of that: no 60.00 s.
+    let secs = (time.as_millis() + 500) / 1000;
+    let secs = u64::try_from(secs).unwrap_or(u64::MAX);
+    let minutes = secs.saturating_add(MINUTE / 2) / MINUTE;
+    match time.as_micros() {
+        0..1_000 => format!("{} us", time.as_micros()),
+        1_000..1_000_000 => format!("{} ms", time.as_millis()),
+        1_000_000..59_995_000 => format!("{:.2} s", time.as_secs_f64()),
+        _ if secs < 10 * MINUTE => pair((secs / MINUTE, "min"), (secs % MINUTE, "s")),
+        _ if minutes < 120 => format!("{minutes} min"),
+        _ => pair((minutes / 60, "h"), (minutes % 60, "min")),
+    }
+}
+
 /// `5m`, `2h`, `60s`: as a flag takes it.
 pub(crate) fn deadline(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -189,4 +210,33 @@ pub(crate) fn rounded(plan: &Plan) -> Option<String> {
             Bytes(plan.mapped)
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_in_the_unit_that_one_counts_in() {
+        for (micros, text) in [
+            (0, "0 us"),
+            (999, "999 us"),
+            (1_000, "1 ms"),
+            (999_999, "999 ms"),
+            (1_000_000, "1.00 s"),
+            (59_990_000, "59.99 s"),
+            (59_996_000, "1 min"),
+            (61_400_000, "1 min 1 s"),
+            (599_400_000, "9 min 59 s"),
+            (599_600_000, "10 min"),
+            (1_404_850_000, "23 min"),
+            (7_169_000_000, "119 min"),
+            (7_171_000_000, "2 h"),
+            (7_200_000_000, "2 h"),
+            (7_500_000_000, "2 h 5 min"),
+        ] {
+            assert_eq!(time(Duration::from_micros(micros)), text, "{micros}");
+        }
+        assert!(time(Duration::MAX).contains(" h"));
+    }
 }

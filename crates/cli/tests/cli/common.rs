@@ -1,6 +1,8 @@
 //! Running the command.
 
+use std::fs::File;
 use std::io::Write as _;
+use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -84,6 +86,34 @@ fn a_wrong_plural_is_seen() {
 
 pub(crate) fn run(line: &str) -> Ran {
     hugemr(line).output().expect("the command starts").into()
+}
+
+/// A terminal of 100 columns: the end to read what is shown, and the one to write to.
+pub(crate) fn terminal() -> (File, OwnedFd) {
+    let size = libc::winsize {
+        ws_row: 24,
+        ws_col: 100,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let (mut shown, mut written) = (-1, -1);
+    let null = std::ptr::null_mut();
+    // SAFETY: both numbers and the size live as long as the call; the others may be null (openpty(3)).
+    let opened = unsafe {
+        libc::openpty(
+            &raw mut shown,
+            &raw mut written,
+            null,
+            null.cast(),
+            &raw const size,
+        )
+    };
+    assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the call has opened it, and nobody else has it.
+    let shown = unsafe { File::from_raw_fd(shown) };
+    // SAFETY: as above.
+    let written = unsafe { OwnedFd::from_raw_fd(written) };
+    (shown, written)
 }
 
 /// With these bytes on standard input.

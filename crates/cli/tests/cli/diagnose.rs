@@ -128,7 +128,9 @@ fn a_stated_budget_is_what_counts() {
 #[test]
 fn the_device_tells_its_family() {
     let dir = tempfile::tempdir().expect("a folder");
-    let limits = format!("--limits {}", dir.path().join("none.toml").display());
+    let path = dir.path().join("none.toml");
+    std::fs::write(&path, "").expect("a file");
+    let limits = format!("--limits {}", path.display());
     for (device, errno, family) in [
         ("sim:efa", "ENOMEM", "efa"),
         ("sim:mlx4", "EIO", "mlx4"),
@@ -210,4 +212,42 @@ fn a_fix_does_not_repeat_what_failed() {
         let want = format!("--device DEVICE --max-mr-size {shorter};");
         assert!(text.contains(&want), "{line}: {text}");
     }
+}
+
+/// The commonest devices have no family of their own: which one counts is said wherever one is named.
+#[test]
+fn a_driver_without_a_family_is_told_which_one_counts() {
+    for line in [
+        "diagnose --errno EIO --family mlx5",
+        "plan 1GiB --device sim:mlx5_0",
+    ] {
+        let ran = run(line).exits(2);
+        assert!(ran.err.contains("it is verbs"), "{line}: {}", ran.err);
+    }
+    let vector = br#"{"id":"x","op":"diagnose","in":{"dev":"bnxt_re","errno":"EIO"},"want":{},"src":"example"}"#;
+    let ran = run_with("replay -", vector);
+    assert!(
+        format!("{}{}", ran.out, ran.err).contains("for bnxt_re it is verbs"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+}
+
+/// `sim:` is a prefix in any case; the bare name of a simulated device is one of a real device, which is asked about.
+#[test]
+fn a_simulated_device_is_found_by_a_name_that_is_nearly_its_own() {
+    for line in ["plan 1GiB", "doctor", "diagnose --errno ENOMEM"] {
+        let ran = run(&format!("{line} --device SIM:efa"));
+        let exact = run(&format!("{line} --device sim:efa"));
+        assert_eq!(ran.code, exact.code, "{line}: {}", ran.err);
+        assert_eq!(ran.err, exact.err, "{line}");
+        for name in ["efa", "EFA"] {
+            let ran = run(&format!("{line} --device {name}"));
+            let asked = format!("no device {name}; did you mean the simulated sim:efa?");
+            assert!(ran.err.contains(&asked), "{line}: {}", ran.err);
+        }
+    }
+    let ran = run("diagnose --errno ENOMEM --device erdma_0").exits(0);
+    assert!(!ran.err.contains("did you mean"), "{}", ran.err);
 }

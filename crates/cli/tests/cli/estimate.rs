@@ -27,6 +27,7 @@ fn speeds_are_measured_here() {
         .exits(0)
         .says("rounds of 64 MiB of 4 KiB pages, measured")
         .says("a simulated device pins nothing, documented")
+        .says("a simulated device has no rate")
         .says("together");
     // Without it nothing is measured, and nothing said.
     let plain = run("plan 1GiB --device sim:verbs --pages 4KiB --json").exits(0);
@@ -39,9 +40,12 @@ fn what_happened_stands_beside_it() {
     run(line)
         .exits(0)
         .says("  estimated populate ")
-        .says("; register 0 us, took ")
-        .says("; together ")
+        .says("; register took ")
+        .says(" (a simulated device has no rate); together ")
         .says(", took ");
+    run(&format!("{line} --rate mr=1000/s"))
+        .exits(0)
+        .says("; register 1 ms, took ");
     let json = run(&format!("{line} --json")).exits(0).json();
     assert!(json["estimate"]["populate"]["likely"].as_f64().unwrap() > 0.0);
     assert!(json["seconds"]["populate"].as_f64().unwrap() > 0.0);

@@ -198,3 +198,54 @@ fn no_escape_sequence_reaches_the_terminal() {
         assert!(!(ran.out + &ran.err).contains('\x1b'), "{words:?}");
     }
 }
+
+/// Some editors write a byte order mark before a text: every file is read as without it.
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_file() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
+    let run = crate::common::run;
+    let (limits, facts) = (at("limits"), at("facts"));
+    run(&format!(
+        "learn --ok 1GiB --fail 2GiB --device sim:verbs --limits {limits}"
+    ))
+    .exits(0);
+    run(&format!("doctor --save {facts}"));
+    for (name, text) in [
+        ("box.toml", "base = \"erdma\"\nname = \"my-box\"\n"),
+        ("config", "device = \"sim:erdma\"\n"),
+        ("log", "E1: ibv_reg_mr failed: Bad address\n"),
+        (
+            "vectors",
+            "{\"id\":\"x\",\"op\":\"diagnose\",\"in\":{\"errno\":\"EIO\"},\"want\":{},\"src\":\"example\"}\n",
+        ),
+    ] {
+        std::fs::write(at(name), text).expect("a file");
+    }
+    let lines = [
+        (
+            "box.toml",
+            format!("plan 1GiB --device sim:{}", at("box.toml")),
+        ),
+        ("config", format!("plan 1GiB --config {}", at("config"))),
+        (
+            "limits",
+            format!("plan 4GiB --pages 4KiB --device sim:verbs --limits {limits}"),
+        ),
+        ("facts", format!("doctor --facts {facts}")),
+        ("log", format!("diagnose {}", at("log"))),
+        ("vectors", format!("replay {}", at("vectors"))),
+    ];
+    for (name, line) in lines {
+        let plain = run(&line);
+        let text = std::fs::read_to_string(at(name)).expect("it is there");
+        std::fs::write(at(name), format!("\u{feff}{text}")).expect("a file");
+        let marked = run(&line);
+        assert!(plain.code < 2, "{line}: {}", plain.err);
+        assert_eq!(
+            (marked.code, marked.out, marked.err),
+            (plain.code, plain.out, plain.err),
+            "{line}"
+        );
+    }
+}

@@ -164,3 +164,46 @@ fn the_only_device_has_its_table_of_the_config_file() {
     let ran = on("device rxe1 sim=verbs", &line).exits(0);
     assert!(!ran.out.contains("7,000"), "{}", ran.out);
 }
+
+/// Bytes of a line of /proc/meminfo.
+fn meminfo(key: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").expect("Linux");
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    let words = line.and_then(|line| line.split_whitespace().nth(1));
+    words.and_then(|n| n.parse::<u64>().ok()).expect("a number") * 1024
+}
+
+/// More than the memory of this host on pages of any kind: what fits in the memory is offered, and nothing that does not.
+#[test]
+fn no_way_out_takes_more_memory_than_there_is() {
+    let all = meminfo("MemTotal");
+    let gib = (all >> 30) * 2 + 2;
+    let what = format!("{gib}GiB --device sim:verbs --memory real");
+    let json = run(&format!("register {what} --json")).exits(1).json();
+    let ways = json["ways_out"].as_array().expect("a list");
+    assert!(!ways.is_empty(), "{json}");
+    for way in ways {
+        assert_eq!(way["way"], "smaller", "{json}");
+        let bytes = way["bytes"].as_u64().expect("a number");
+        assert!(0 < bytes && bytes < all, "{json}");
+        let command = way["commands"][0].as_str().expect("a command");
+        assert!(!command.contains(&format!("{gib}GiB")), "{command}");
+    }
+    let in_memory = ways.iter().rfind(|way| {
+        let command = way["commands"][0].as_str();
+        command.is_some_and(|command| command.contains("--pages "))
+    });
+    let bytes = in_memory.map(|way| way["bytes"].as_u64());
+    let pools = ways[0]["bytes"].as_u64();
+    assert!(
+        bytes.is_some() || pools > Some(meminfo("MemAvailable")),
+        "{json}"
+    );
+    // A plan for a simulated host is not about the memory of this one.
+    let json = run(&format!(
+        "plan {gib}GiB --device sim:verbs --chunk 4KiB --max-mr 5 --json"
+    ));
+    let json = json.exits(1).json();
+    let ways = json["ways_out"].as_array().expect("a list");
+    assert!(ways.iter().any(|way| way["way"] != "smaller"), "{json}");
+}

@@ -1,10 +1,10 @@
 //! Long output, readers that go away, and memory.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{ARTICLE, hugemr};
+use crate::common::{ARTICLE, hugemr, terminal};
 
 /// 536,870,912 MRs.
 const PEBIBYTE: &str = "1PiB --pages 2MiB --chunk 2MiB --max-mr 1000000000";
@@ -112,4 +112,36 @@ fn nobody_reads() {
             .expect("the command starts");
         assert_eq!(code(child), 0, "{line}");
     }
+}
+
+/// What is shown on a terminal until it is closed, and how the command ended.
+fn on_terminal(line: &str, term: &str) -> (String, i32) {
+    let (mut shown, written) = terminal();
+    let mut command = hugemr(line);
+    let child = command
+        .env("TERM", term)
+        .stdout(Stdio::null())
+        .stderr(written)
+        .spawn()
+        .expect("the command starts");
+    // It holds the end that is written to.
+    drop(command);
+    let mut bytes = Vec::new();
+    // The last one to close it ends the reading with EIO.
+    let _closed = shown.read_to_end(&mut bytes);
+    (String::from_utf8_lossy(&bytes).into_owned(), code(child))
+}
+
+/// The lines of the steps stand on every terminal; bars only where a line can be drawn anew.
+#[test]
+fn a_terminal_without_bars_has_the_lines() {
+    let line = "register 64MiB --pages 4KiB --memory real --device sim:erdma";
+    let (plain, ended) = on_terminal(line, "dumb");
+    assert_eq!(ended, 0, "{plain}");
+    assert!(!plain.contains('\x1b'), "{plain:?}");
+    let has = |step: &str| plain.lines().any(|line| line.starts_with(step));
+    assert!(has("populate  "), "{plain:?}");
+    let (drawn, ended) = on_terminal(line, "xterm");
+    assert_eq!(ended, 0, "{drawn}");
+    assert!(drawn.contains("\x1b["), "{drawn:?}");
 }

@@ -40,6 +40,7 @@ const REFUSED: &str = "
     doctor --limits x                                       | --limits, add --for, drop it
     doctor --pages 2MiB                                     | --for
     doctor --facts x --save y                               | --facts, --save
+    doctor --facts x --host-root /tmp                       | --facts, --host-root, drop
     doctor --facts x --pid 1                                | --facts, --pid
     diagnose --errno EIO --limits x                         | --limits, add --device, drop it
     diagnose x --errno EIO                                  | --errno, LOG

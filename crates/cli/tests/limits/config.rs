@@ -66,6 +66,9 @@ fn a_bad_file_is_refused_with_line_and_key() {
         ("device = 5\n", "line 1", "device"),
         ("[devices.x]\nmax_mr = \"many\"\n", "line 2", "max_mr"),
         ("[facts\n", "line 1", "[facts"),
+        ("\nlimits = \"\"\n", "line 2", "limits"),
+        ("device = \"\"\n", "line 1", "device"),
+        ("[facts]\n[devices.\"\"]\nbudget = 5\n", "line 2", "devices"),
     ] {
         let config = file(&folder, text);
         let ran = run(&format!("plan 1GiB --device sim:erdma --config {config}")).exits(2);
@@ -79,6 +82,35 @@ fn a_bad_file_is_refused_with_line_and_key() {
     let ran = run("plan 1GiB --device sim:erdma --config /no/such.toml").exits(2);
     assert!(ran.err.contains("/no/such.toml"), "{}", ran.err);
     run("plan 1GiB --device sim:erdma --config /no/such.toml --json").exits(2);
+}
+
+/// A file that nothing is taken of is not read: what gives something back, or prints a page, works whatever is in it.
+#[test]
+fn a_bad_file_is_in_nobodys_way_who_takes_nothing_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = file(&folder, "bugdet = 5\n");
+    let cases = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/vectors/cases.jsonl"
+    );
+    let replay = format!("replay {cases}");
+    let inspect = format!("inspect --pid {}", std::process::id());
+    for line in [
+        "man plan",
+        "completions bash",
+        "devices --simulated",
+        "reserve 2MiB --dry-run",
+        "release --dry-run",
+        &replay,
+        &inspect,
+    ] {
+        for config in [config.as_str(), "/no/such.toml"] {
+            let bare = run(line);
+            let ran = run(&format!("{line} --config {config}"));
+            assert_eq!(ran.code, bare.code, "{line}: {}", ran.err);
+            assert!(!ran.err.contains("config"), "{line}: {}", ran.err);
+        }
+    }
 }
 
 /// A simulated device of a file has a path, which is typed in many ways, and a key: a table counts by whichever it has.

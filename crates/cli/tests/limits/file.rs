@@ -202,6 +202,48 @@ fn an_empty_variable_names_no_file() {
     ran.exits(2);
 }
 
+/// A typing error is no silent other answer; a file that is to be made is none.
+#[test]
+fn a_file_that_is_typed_and_not_there_is_noted_where_it_is_only_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("none.toml");
+    let named = format!("--device sim:erdma --limits {}", path.display());
+    let note = format!("--limits {}: there is no such file", path.display());
+    for line in [
+        "plan 1GiB",
+        "plan 1TiB --pages 4KiB --chunk 4KiB",
+        "doctor --for 1GiB",
+        "diagnose --errno EIO",
+        "register 1GiB",
+    ] {
+        // A registration makes it.
+        let _none = std::fs::remove_file(&path);
+        let ran = run(&format!("{line} {named}"));
+        let noted = format!("note: {note}");
+        assert_eq!(ran.err.matches(&noted).count(), 1, "{line}: {}", ran.err);
+        let _none = std::fs::remove_file(&path);
+        let json = run(&format!("{line} {named} --json")).json();
+        let said = json["notes"][0].as_str().unwrap_or_default();
+        assert!(said.starts_with(&note), "{line}: {json}");
+        // What stands in the environment may come later.
+        let _none = std::fs::remove_file(&path);
+        let ran: crate::common::Ran = hugemr(&format!("{line} --device sim:erdma"))
+            .env("HUGEMR_LIMITS", &path)
+            .output()
+            .unwrap()
+            .into();
+        assert!(!ran.err.contains("no such file"), "{line}: {}", ran.err);
+    }
+    for line in ["learn --ok 1GiB", "probe"] {
+        let _none = std::fs::remove_file(&path);
+        let ran = run(&format!("{line} {named}")).exits(0);
+        assert!(!ran.err.contains("no such file"), "{line}: {}", ran.err);
+        assert!(path.exists(), "{line}");
+    }
+    let ran = run(&format!("plan 1GiB {named}")).exits(0);
+    assert!(ran.err.is_empty(), "{}", ran.err);
+}
+
 #[test]
 fn a_lock_of_another_process_is_said_while_it_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();

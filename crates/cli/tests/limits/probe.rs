@@ -1,5 +1,7 @@
 //! What a probe finds on simulated devices, and who uses it afterwards.
 
+use std::io::Read as _;
+
 use crate::common::{hugemr, run};
 
 /// A simulated device in a file, with more lines.
@@ -344,6 +346,45 @@ fn a_probe_that_a_signal_stops_has_not_succeeded() {
         (&json["end"], &json["left"]),
         (&"cancelled".into(), &0.into())
     );
+}
+
+/// The table is found by some fifty registrations, and then as many MRs are counted as there are: a signal meanwhile ends it as
+/// in any other phase. How far it has come is seen on a terminal.
+#[test]
+fn a_signal_while_mrs_are_counted_is_no_success_either() {
+    let folder = tempfile::tempdir().unwrap();
+    let slow = device(&folder, "ecs.r8a.32xlarge", "[delay]\nreg_us = 2000\n");
+    let (mut shown, written) = crate::common::terminal();
+    let mut command = hugemr(&format!("probe --device {slow} --count-mrs"));
+    let child = command
+        .env("TERM", "xterm")
+        .stdout(std::process::Stdio::piped())
+        .stderr(written)
+        .spawn()
+        .unwrap();
+    drop(command);
+    let mut seen = Vec::new();
+    let mut some = [0; 4096];
+    let mut sent = false;
+    while let Ok(n @ 1..) = shown.read(&mut some) {
+        seen.extend_from_slice(&some[..n]);
+        let text = String::from_utf8_lossy(&seen);
+        // No more MRs than these are needed for the table.
+        let held = |line: &str| line.trim().rsplit(' ').next()?.parse::<u64>().ok();
+        let mut counts = text.split(" MRs held").filter_map(held);
+        if !sent && counts.any(|held| held > 100) {
+            sent = true;
+            let kill = std::process::Command::new("kill")
+                .args(["-TERM", &child.id().to_string()])
+                .status();
+            assert!(kill.unwrap().success());
+        }
+    }
+    assert!(sent, "{}", String::from_utf8_lossy(&seen));
+    let ran: crate::common::Ran = child.wait_with_output().unwrap().into();
+    ran.exits(3)
+        .says("33,554,431 table entries, to the entry")
+        .says("counting ended there: stopped by a signal");
 }
 
 #[test]

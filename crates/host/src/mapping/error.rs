@@ -110,7 +110,7 @@ pub enum MapError {
     /// The kernel does not promise that much ordinary memory.
     #[error(
         "the kernel does not promise {} of memory (vm.overcommit_memory={mode}, {} available); \
-         map less, or use huge pages", Bytes(*need), available.map_or_else(|| "unknown".to_owned(), |a| Bytes(a).to_string())
+         {}", Bytes(*need), available.map_or_else(|| "unknown".to_owned(), |a| Bytes(a).to_string()), less(*mode, *need, *available)
     )]
     Overcommit {
         /// Bytes needed.
@@ -169,6 +169,15 @@ impl MapError {
             | Self::Overcommit { .. } => Errno::ENOMEM,
             Self::Nodes { errno, .. } | Self::System { errno, .. } => *errno,
         }
+    }
+}
+
+/// What helps where the kernel does not promise: huge pages are memory, too, where that is what is short.
+fn less(mode: u8, need: u64, available: Option<u64>) -> &'static str {
+    if mode == 0 && available.is_some_and(|available| available < need) {
+        "map less"
+    } else {
+        "map less, or use huge pages"
     }
 }
 
@@ -441,4 +450,27 @@ fn overcommit(root: &Root, need: &Need) -> Option<MapError> {
         available,
         mode,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_are_no_way_out_of_a_want_of_memory() {
+        let text = |mode, available| {
+            let need = 100 << 30;
+            MapError::Overcommit {
+                need,
+                available,
+                mode,
+            }
+            .to_string()
+        };
+        let little = Some(24 << 30);
+        assert!(text(0, little).ends_with("; map less"));
+        for other in [text(0, Some(200 << 30)), text(0, None), text(2, little)] {
+            assert!(other.ends_with("or use huge pages"), "{other}");
+        }
+    }
 }

@@ -60,4 +60,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         target: DIAGNOSE,
         test: "table::a_cause_is_decided_for_where_the_evidence_suffices_for_it_and_for_no_other",
     },
+    Mutant {
+        name: "logs-perror",
+        file: "crates/core/src/diagnose/logs/line.rs",
+        text: "if !text::begins_with_errno(&line[end..]) && !failed() {",
+        replacement: "if !failed() {",
+        target: CORE,
+        test: "diagnose::logs::tests::words::a_failure_in_few_words",
+    },
+    Mutant {
+        name: "logs-perror-of-prose",
+        file: "crates/core/src/diagnose/logs/text.rs",
+        text: "&& ends_a_clause(rest, word.len())",
+        replacement: "&& !rest.is_empty()",
+        target: CORE,
+        test: "diagnose::logs::tests::words::a_failure_in_few_words",
+    },
+    Mutant {
+        name: "family-without-hint",
+        file: "crates/core/src/device.rs",
+        text: "why.push_str(&Self::hint(name));",
+        replacement: "why.push_str(\"\");",
+        target: CORE,
+        test: "device::tests::a_driver_without_a_family_is_told_which_one_counts",
+    },
 ];

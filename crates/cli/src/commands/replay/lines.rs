@@ -56,8 +56,12 @@ impl<R: BufRead> Lines<R> {
         } else if self.buffer.len() > LONGEST {
             return Some(self.skip().map(|()| (self.number, Err(BadLine::TooLong))));
         }
-        let text = std::str::from_utf8(&self.buffer)
-            .map_err(|error| BadLine::NotUtf8(error.valid_up_to() + 1));
+        let text = match self.number {
+            1 => hugemr_input::without_mark(&self.buffer),
+            _ => &self.buffer,
+        };
+        let text =
+            std::str::from_utf8(text).map_err(|error| BadLine::NotUtf8(error.valid_up_to() + 1));
         Some(Ok((self.number, text)))
     }
 
@@ -101,6 +105,9 @@ mod tests {
         assert_eq!(all(b"a\nb"), two);
         assert_eq!(all(b"a\nb\n"), two);
         assert_eq!(all(b""), []);
+        assert_eq!(all("\u{feff}a\nb".as_bytes()), two);
+        let later = all("a\n\u{feff}b".as_bytes());
+        assert_eq!(later[1], (2, Ok("\u{feff}b".to_owned())));
     }
 
     #[test]

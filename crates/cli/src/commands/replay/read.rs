@@ -44,12 +44,7 @@ pub(super) fn page<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PageSize
 }
 
 pub(super) fn family<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Family>, D::Error> {
-    maybe(from, |name: String| {
-        Family::parse(&name).ok_or_else(|| {
-            let known: Vec<&str> = Family::ALL.into_iter().map(Family::name).collect();
-            format!("{name:?} is no family of devices ({})", known.join(", "))
-        })
-    })
+    maybe(from, |name: String| Family::named(&name))
 }
 
 pub(super) fn errno<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Errno>, D::Error> {

@@ -329,8 +329,9 @@ fn shrunk(line: &str) -> Option<Finding> {
 /// A registration that failed, in any program's words.
 fn registration(line: &str) -> Option<Finding> {
     const FAILS: [&str; 6] = ["fail", "unable", "error", "could not", "couldn't", "cannot"];
-    let from = registers(line)?;
-    if !text::fails(line, from, &FAILS) || text::succeeded(line, from, &FAILS) {
+    let (from, end) = registers(line)?;
+    let failed = || text::fails(line, from, &FAILS) && !text::succeeded(line, from, &FAILS);
+    if !text::begins_with_errno(&line[end..]) && !failed() {
         return None;
     }
     let teller = teller(line);
@@ -377,11 +378,13 @@ fn registration(line: &str) -> Option<Finding> {
     Some(f)
 }
 
-/// Where a line first speaks of a registration: by the name of a call, or in words that others use as well. Those count where
+/// Where a line first speaks of a registration, from and to: by the name of a call, or in words that others use as well. Those count where
 /// the address follows at once, where nobody else is named as the speaker, or where something of the line is of RDMA.
-fn registers(line: &str) -> Option<usize> {
-    const CALLS: [&str; 5] = [
+fn registers(line: &str) -> Option<(usize, usize)> {
+    const CALLS: [&str; 6] = [
         "reg_mr",
+        // Of drivers in the kernel: ib_device_ops.
+        "reg_user_mr",
         "reg_dmabuf_mr",
         "mr_reg",
         "mr_regattr",
@@ -398,7 +401,8 @@ fn registers(line: &str) -> Option<usize> {
         "registering memory",
     ];
     // What a line of RDMA has besides: a library, a family, an object of verbs.
-    const OF_RDMA: [&str; 26] = [
+    const OF_RDMA: [&str; 27] = [
+        "net/ib",
         "rdma",
         "verbs",
         "ibv_",
@@ -438,11 +442,11 @@ fn registers(line: &str) -> Option<usize> {
         let at = line.find(word)?;
         let rest = &line[at + word.len()..];
         let is_meant = is_of_rdma || text::begins_with_address(rest) || speaks_alone(&line[..at]);
-        (is_meant && !is_other(rest)).then_some(at)
+        (is_meant && !is_other(rest)).then_some((at, at + word.len()))
     });
     CALLS
         .iter()
-        .filter_map(|word| line.find(word))
+        .filter_map(|word| line.find(word).map(|at| (at, at + word.len())))
         .chain(by_words)
         .min()
 }

@@ -82,6 +82,25 @@ pub(super) fn begins_with_address(rest: &str) -> bool {
     })
 }
 
+/// Whether an errno follows right behind the name of a call, as `perror` prints it: `ibv_reg_mr: Bad address`,
+/// `ibv_reg_mr_iova2(): EIO`.
+pub(super) fn begins_with_errno(rest: &str) -> bool {
+    let mut rest = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    // Its arguments, or which of several calls it was.
+    if let Some(inside) = rest.trim_start_matches(' ').strip_prefix('(') {
+        rest = inside.split_once(')').map_or("", |(_, rest)| rest);
+    }
+    let Some(rest) = rest.trim_start_matches(' ').strip_prefix(':') else {
+        return false;
+    };
+    let rest = rest.trim_start_matches(' ');
+    let is_text = |text: &str| rest.starts_with(text) && ends_a_clause(rest, text.len());
+    let word = rest.find(|c: char| !c.is_ascii_alphanumeric());
+    let word = &rest[..word.unwrap_or(rest.len())];
+    TEXTS.iter().any(|(text, _)| is_text(text))
+        || symbol(word).is_some() && ends_a_clause(rest, word.len())
+}
+
 /// Whether a line says that the call at `from` failed: by what stands before it in its clause, else by what follows. A word
 /// that is negated, or that speaks of what might be, says nothing.
 pub(super) fn fails(line: &str, from: usize, words: &[&str]) -> bool {
@@ -171,32 +190,39 @@ static TEXTS: LazyLock<Vec<(String, Errno)>> = LazyLock::new(|| {
         .collect()
 });
 
-fn by_text(line: &str) -> Option<Errno> {
-    // The text that stands last is the cause; what comes before may quote it. It ends a clause, or where and when follows:
-    // `bad address book` is none, `bad address at foo.c:12` is one.
+/// Whether a clause ends here, or where and when follows: `bad address book` is no errno's text, `bad address at foo.c:12` has
+/// one.
+fn ends_a_clause(line: &str, end: usize) -> bool {
     const FOLLOWS: [&str; 10] = [
         "after", "at", "during", "for", "from", "in", "on", "when", "while", "with",
     ];
-    let ends_a_clause = |end: usize| {
-        let rest = line[end..].trim_start_matches(' ');
-        let word = rest
-            .find(|c: char| !c.is_alphanumeric())
-            .map_or(rest, |end| &rest[..end]);
-        !rest.starts_with(char::is_alphabetic)
-            || rest.len() < line.len() - end && FOLLOWS.contains(&word)
-    };
+    let rest = line[end..].trim_start_matches(' ');
+    let word = rest
+        .find(|c: char| !c.is_alphanumeric())
+        .map_or(rest, |end| &rest[..end]);
+    !rest.starts_with(char::is_alphabetic)
+        || rest.len() < line.len() - end && FOLLOWS.contains(&word)
+}
+
+fn by_text(line: &str) -> Option<Errno> {
+    // The text that stands last is the cause; what comes before may quote it.
     TEXTS
         .iter()
         .filter_map(|(text, errno)| line.rfind(text).map(|at| (at + text.len(), *errno)))
-        .filter(|(end, _)| ends_a_clause(*end))
+        .filter(|(end, _)| ends_a_clause(line, *end))
         .max_by_key(|(end, errno)| (*end, std::cmp::Reverse(errno.0)))
         .map(|(_, errno)| errno)
 }
 
 fn by_symbol(line: &str) -> Option<Errno> {
     line.split(|c: char| !c.is_ascii_alphanumeric())
-        .filter(|word| word.len() > 2 && word.starts_with('e'))
-        .find_map(|word| Errno::parse(word).filter(|errno| errno.name().is_some()))
+        .find_map(symbol)
+}
+
+fn symbol(word: &str) -> Option<Errno> {
+    let is_one = word.len() > 2 && word.starts_with('e');
+    let errno = is_one.then(|| Errno::parse(word)).flatten()?;
+    errno.name().is_some().then_some(errno)
 }
 
 fn by_number(line: &str) -> Option<Errno> {

@@ -129,6 +129,48 @@ fn what_others_say_is_no_registration() {
     }
 }
 
+/// An errno right behind the name of a call, as perror prints it, is a failure without another word; so is what the kernel calls
+/// the verb, and what NCCL calls its transport.
+#[test]
+fn a_failure_in_few_words() {
+    for (line, errno) in [
+        ("ibv_reg_mr: EIO", 5),
+        ("ibv_reg_mr: Bad address", 14),
+        ("ibv_reg_mr (write): Bad address", 14),
+        ("ibv_reg_mr: Invalid argument", 22),
+        ("ibv_reg_mr(): Cannot allocate memory, retry succeeded", 12),
+        (
+            "perftest: ibv_reg_mr_iova2(pd, 0x7f00, 4096): ENOMEM (12)",
+            12,
+        ),
+        ("fi_mr_reg: Resource temporarily unavailable on mlx5_0", 11),
+        ("mlx5_0: reg_user_mr failed: ret -12", 12),
+        // Linux drivers/infiniband/sw/rxe/rxe_verbs.c, a debug line.
+        (
+            "rxe0: mr#5 rxe_reg_user_mr: reg_user_mr failed, err = -12",
+            12,
+        ),
+        ("NET/IB : Unable to register memory: Bad address", 14),
+        (
+            "host:1:2 [0] NET/IB : Unable to register memory: Bad address",
+            14,
+        ),
+    ] {
+        is_failure(line, Some(Errno(errno)));
+    }
+    for line in [
+        "ibv_reg_mr: EIO means that the table is full",
+        "ibv_reg_mr: bad address book",
+        "ibv_reg_mr: 0x7f0000000000, EIO",
+        "ibv_reg_mr: enodes",
+        "ibv_dealloc_pd: EBUSY",
+        "acpi_0: memory registration: Invalid argument",
+        "register_instrument: register memory: instrument: EIO",
+    ] {
+        assert_eq!(scan(line), None, "{line}");
+    }
+}
+
 /// A fact that stands beside a failure, in one line, hides it not, and counts for it.
 #[test]
 fn facts_of_one_line_all_count() {
