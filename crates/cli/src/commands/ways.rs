@@ -27,7 +27,7 @@ pub(crate) struct Reservable {
 }
 
 /// The ways that are open: a plan that would be undecided is none where `--strict` takes that as no, and no pool is raised
-/// beyond the memory that is there.
+/// beyond the memory that the host can spare.
 pub(crate) fn open(verb: &str, what: &WhatArgs, asked: &Asked, refusal: &Refusal) -> Vec<Way> {
     let reservable = reservable(&refusal.ways_out);
     let is_open = |way: &&WayOut| match way {
@@ -55,7 +55,7 @@ fn passes(request: &PlanRequest, what: &WhatArgs, asked: &Asked) -> bool {
     }
 }
 
-/// Whether the memory of this host is enough for all pages that are missing.
+/// Whether the memory that this host can spare is enough for all pages that are missing.
 fn reservable(ways: &[WayOut]) -> bool {
     let root = Root::real();
     let sizes = Pools::read(&root).sizes();
@@ -68,7 +68,7 @@ fn reservable(ways: &[WayOut]) -> bool {
         .iter()
         .map(|(page, short)| page.bytes().saturating_mul(*short))
         .fold(0, u64::saturating_add);
-    let there = Memory::read(&root).available;
+    let there = Memory::read(&root).spare();
     all.iter().all(|(page, _)| sizes.contains(page)) && there.is_none_or(|there| bytes <= there)
 }
 

@@ -71,6 +71,11 @@ fn all(facts: &mut Facts, w: &mut Walk) {
         w.or_default("visible", &mut pools.visible);
         w.list_from("global", &mut pools.global, no_pool, pool);
         w.list("nodes", &mut pools.nodes, node);
+        let none = || (PageSize::K4, 0);
+        w.list_from("stale", &mut pools.stale, none, |(page, pages), w| {
+            w.page("page", page);
+            w.must_number("pages", pages);
+        });
     });
     w.part("memory", &mut facts.memory, |memory, w| {
         w.number("total", &mut memory.total);
@@ -218,6 +223,7 @@ mod tests {
             ports: vec![Port::default()],
             ..RdmaDevice::default()
         }]);
+        taken.pools.stale.push((PageSize::M2, 32));
         taken.process.memlock = Some(Rlimit {
             soft: Some(65536),
             hard: None,

@@ -129,6 +129,8 @@ fn pools(root: &Root, facts: &Facts) -> core::Pools {
             })
             .collect(),
         nodes: facts.pools.nodes.clone(),
+        // A ledger that cannot be read, or is not understood, is told by the commands that need it.
+        stale: crate::ledger::left_by_the_dead(root).unwrap_or_default(),
     }
 }
 

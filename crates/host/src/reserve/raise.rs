@@ -184,7 +184,11 @@ impl Work<'_> {
                 before: from,
                 target: change.to,
             };
-            ledger.save()?;
+            if let Err(error) = ledger.save() {
+                // Nothing is going to be changed, so nothing must be settled either.
+                self.entry(ledger, node).state = State::Settled;
+                return Err(error.into());
+            }
             from = read()?;
             if from == change.from {
                 break change;
