@@ -76,6 +76,7 @@ fn all(facts: &mut Facts, w: &mut Walk) {
             w.page("page", page);
             w.must_number("pages", pages);
         });
+        w.text("ledger", &mut pools.ledger);
     });
     w.part("memory", &mut facts.memory, |memory, w| {
         w.number("total", &mut memory.total);
@@ -224,6 +225,7 @@ mod tests {
             ..RdmaDevice::default()
         }]);
         taken.pools.stale.push((PageSize::M2, 32));
+        taken.pools.ledger = Some("a line".to_owned());
         taken.process.memlock = Some(Rlimit {
             soft: Some(65536),
             hard: None,

@@ -110,6 +110,7 @@ fn pools() -> Vec<Fault> {
         fault("pages of the dead", |t| {
             t.file("/run/hugemr/ledger", "hugemr-ledger 1\n1 4294967 7 2097152 0 32 0 settled 0 0\n2 - 0 2097152 0 5 0 settled 0 0\n");
         }, Risk, "pool_stale", "/run/hugemr/ledger", "sudo hugemr release --stale && sudo hugemr reserve 1GiB").wish(GIB),
+        fault("ledger not understood", |t| t.file("/run/hugemr/ledger", "hugemr-ledger 1\nhello\n"), Unknown, "ledger", "/run/hugemr/ledger", "sudo mv /run/hugemr/ledger /run/hugemr/ledger.bad"),
         fault("counter wrapped", |t| t.file("/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages", "18446744073709551556"), Unknown, "pool_uncountable", "resv_hugepages", "grep").wish(GIB).undecided(),
         fault("nothing reserved", |t| { t.pool(0, 0, 0); t.pool(1, 0, 0); }, Risk, "pool_empty", "nr_hugepages", "sudo hugemr reserve"),
         fault("no huge pages in the kernel", |t| { t.without("/sys/kernel/mm/hugepages"); t.without("/sys/devices/system/node"); }, Block, "no_hugetlb", "/sys/kernel/mm/hugepages", "CONFIG_HUGETLBFS").wish(GIB),

@@ -37,6 +37,13 @@ pub(super) fn pools(e: &Examined<'_>, out: &mut Vec<Finding>) {
             );
         }
     }
+    if let Some(why) = &pools.ledger {
+        out.push(
+            Finding::unknown("ledger", format!("which pages hugemr has added cannot be told: {why}"))
+                .seen("/run/hugemr/ledger")
+                .fix("sudo mv /run/hugemr/ledger /run/hugemr/ledger.bad      (hugemr gives none of them back then)"),
+        );
+    }
     for (page, pages) in pools.stale.iter().filter(|(_, pages)| *pages > 0) {
         out.push(stale(e, *page, *pages));
     }

@@ -157,6 +157,8 @@ pub struct Pools {
     pub nodes: Vec<Node>,
     /// Pages in them that hugemr processes have added that are gone, by size.
     pub stale: Vec<(PageSize, u64)>,
+    /// Why the ledger of these is not understood; `None`: it is, or there is none.
+    pub ledger: Option<String>,
 }
 
 impl Pools {
