@@ -166,7 +166,9 @@ fn no_ledger(error: ledger::LedgerError, changes: &[Change]) -> ReserveError {
     };
     let closed = matches!(
         source.kind(),
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+        io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::StorageFull
     );
     // Where nothing is missing nothing need be changed, either.
     if *denied || (closed && changes.is_empty()) {
@@ -384,10 +386,14 @@ pub fn mapping<T>(
         let same = |one: &Reservation| one.ledger == name && one.id == e.id && one.owner == e.owner;
         reservations.iter().any(same)
     };
+    let mut claimed = false;
     for entry in ledger.entries.iter_mut().filter(|e| own(e)) {
+        claimed |= entry.claim > 0;
         entry.claim = 0;
     }
-    ledger.save()?;
+    if claimed {
+        ledger.save()?;
+    }
     Ok(mapped)
 }
 

@@ -48,6 +48,19 @@ fn without_a_ledger_nothing_is_added_and_the_reason_is_said() {
     }
 }
 
+/// Where enough is there nothing need be noted.
+#[test]
+fn what_is_there_can_be_had_without_a_ledger() {
+    let tree = Tree::new();
+    let sim = Sim::new(&tree, [4, 2], [100, 100]);
+    fill(&sim);
+    let reservation = reserve(&sim, 5, Spread::Even).unwrap();
+    assert_eq!(reservation.added(), []);
+    reservation.mapped().unwrap();
+    assert_eq!(reservation.give_back(&mut |_| ()).unwrap(), []);
+    assert_eq!(sim.persistent(), [4, 2]);
+}
+
 /// A ledger that was removed and made anew knows nothing of the pages; one in which they no longer stand has given them back.
 #[test]
 fn a_lost_ledger_loses_no_pages_and_what_was_taken_is_not_taken_twice() {
