@@ -36,6 +36,8 @@ pub(crate) struct Failure {
     pub(crate) diagnosis: Option<Box<serde_json::Value>>,
     /// For JSON: which MR failed, how many stood, and what could not be taken back.
     pub(crate) failed: Option<Box<serde_json::Value>>,
+    /// For JSON: pages that stay in the pools, with the commands that take them back.
+    pub(crate) pools_left: Option<Box<serde_json::Value>>,
 }
 
 impl Failure {
@@ -55,6 +57,7 @@ impl Failure {
             told: false,
             diagnosis: None,
             failed: None,
+            pools_left: None,
         }
     }
 
@@ -75,6 +78,7 @@ impl From<std::io::Error> for Failure {
                 told: true,
                 diagnosis: None,
                 failed: None,
+                pools_left: None,
             };
         }
         Self::system(format_args!("cannot write the answer: {error}"))

@@ -2,7 +2,7 @@
 
 use hugemr_core::device::Used;
 use hugemr_core::host::Host;
-use hugemr_core::plan::Pages;
+use hugemr_core::plan::{Pages, Plan};
 use hugemr_core::size::{GIB, PageSize};
 use hugemr_host::facts::{Facts, Memory};
 use hugemr_host::netlink::{self, Mr};
@@ -13,10 +13,10 @@ pub(crate) fn read() -> Host {
     Facts::read(&Root::real()).host()
 }
 
-/// The host as it could be with `--reserve`: the pools that the pages come from raised by the memory that is available.
+/// The host as it could be with `--reserve`: the pools that the pages come from raised by so much memory.
 /// Pools of several sizes would take the same memory; the reservation itself finds that out. `auto` raises that of 2 MiB
 /// pages: 1 GiB of contiguous memory is rare on a running host, and must be asked for.
-pub(crate) fn with_raised_pools(host: &Host, pages: Pages) -> Host {
+pub(crate) fn with_raised_pools(host: &Host, pages: Pages, memory: u64) -> Host {
     let wanted = |page: PageSize| match pages {
         Pages::Auto => page == PageSize::M2,
         Pages::Only(only) => page == only,
@@ -24,15 +24,27 @@ pub(crate) fn with_raised_pools(host: &Host, pages: Pages) -> Host {
         Pages::Thp => false,
     };
     let mut host = host.clone();
-    let available = Memory::read(&Root::real()).available.unwrap_or(0);
     let mut raised: Vec<PageSize> = Vec::new();
     for pool in host.nodes.iter_mut().flatten().flat_map(|n| &mut n.pools) {
         if wanted(pool.page) && !raised.contains(&pool.page) {
             raised.push(pool.page);
-            pool.free = pool.free.saturating_add(available / pool.page.bytes());
+            pool.free = pool.free.saturating_add(memory / pool.page.bytes());
         }
     }
     host
+}
+
+/// What is risked where the missing pages of a plan are added to the pools; `None`: nothing.
+pub(crate) fn risk_of_raising(plan: &Plan) -> Option<String> {
+    let free = free_pages();
+    let missing = plan.huge_pages.iter().map(|(page, count)| {
+        let there = free
+            .iter()
+            .find(|(of, _)| of == page)
+            .map_or(0, |(_, n)| *n);
+        count.saturating_sub(there).saturating_mul(page.bytes())
+    });
+    Memory::read(&Root::real()).risk(missing.fold(0, u64::saturating_add))
 }
 
 /// Free huge pages by size, for a comparison before and after.

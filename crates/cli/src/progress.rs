@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use hugemr::host::reserve::{Change, Step as PoolStep};
 use hugemr::{Event, Step};
 use hugemr_core::probe::Progress;
-use hugemr_core::size::{Bytes, Count};
+use hugemr_core::size::{Bytes, Count, PageSize};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::render::reserve as render;
@@ -41,6 +41,8 @@ pub(crate) struct Pools {
     /// From the first count found to what was there after the last write.
     pub(crate) raised: Vec<Change>,
     pub(crate) lowered: Vec<Change>,
+    /// Pages that were to be given back, and were gone already.
+    pub(crate) gone: Vec<(PageSize, u64)>,
 }
 
 impl Pools {
@@ -60,8 +62,14 @@ impl Pools {
                 }
             }
             PoolStep::Lowering(change) => self.lowered.push(*change),
+            PoolStep::Gone { page, pages, .. } => self.gone.push((*page, *pages)),
             PoolStep::Short(_) | PoolStep::Compacting | PoolStep::DroppingCaches => {}
         }
+    }
+
+    /// Pages that were gone already.
+    pub(crate) fn gone(&self) -> u64 {
+        self.gone.iter().map(|(_, pages)| pages).sum()
     }
 
     /// Only those to which something came.

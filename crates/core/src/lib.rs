@@ -24,6 +24,7 @@ pub mod key_table;
 pub mod layout;
 pub mod learn;
 pub mod limits;
+pub mod margin;
 pub mod place;
 pub mod plan;
 pub mod prior;

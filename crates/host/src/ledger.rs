@@ -4,26 +4,31 @@
 //! sees what was going on. Each change of a pool is written down *before* it is made (from which count, to which
 //! count) and settled afterwards; a change that was never settled is settled by comparing the pool with it.
 //!
+//! Each entry has its full width in the file from the beginning, so that it can be taken out where `/run` has become full.
+//! The head names the file: who has made an entry tells a ledger in which it no longer stands (it was taken back) from
+//! one that was made anew, and so knows nothing of it.
+//!
 //! The lock is flock(2) on `/run/hugemr/lock`: the kernel drops it with the process. It keeps hugemr processes
 //! apart, and nobody else: writers outside see counts change under them as they always did.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd as _;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hugemr_core::errno::Errno;
 use hugemr_core::size::PageSize;
 
 use crate::pools::{self, pool_dir};
+use crate::records;
 use crate::root::Root;
 use crate::sys;
 
 /// Folder of lock and ledger.
 pub const FOLDER: &str = "/run/hugemr";
 const LOCK: &str = "/run/hugemr/lock";
-const LEDGER: &str = "/run/hugemr/ledger";
+pub(crate) const LEDGER: &str = "/run/hugemr/ledger";
+const HEAD: &str = "hugemr-ledger 1";
 
 /// A process, told apart from a later one with the same number by its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +131,12 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
+    /// Whether it is the ledger that is meant, and not the notes of what is switched on beside it.
+    #[must_use]
+    pub fn is_of_pools(&self) -> bool {
+        matches!(self, Self::File { path, .. } | Self::Line { path, .. } if *path == LEDGER)
+    }
+
     pub(crate) fn file(path: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::File {
             path,
@@ -140,11 +151,50 @@ impl LedgerError {
 /// # Errors
 /// See [`LedgerError`]. No ledger is an empty one.
 pub fn look(root: &Root) -> Result<Vec<Entry>, LedgerError> {
+    /// An entry that is being changed where it stands can be read half changed: not twice in a row.
+    const TRIES: usize = 3;
+    let mut read = read(root);
+    for _ in 1..TRIES {
+        if !matches!(read, Err(LedgerError::Line { .. })) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        read = self::read(root);
+    }
+    Ok(read?.map_or_else(Vec::new, |text| text.entries))
+}
+
+/// Pages of the pools that processes have left that are gone: by size. They stay until somebody takes them back.
+///
+/// # Errors
+/// See [`LedgerError`].
+pub fn left_by_the_dead(root: &Root) -> Result<Vec<(PageSize, u64)>, LedgerError> {
+    let mut left: Vec<(PageSize, u64)> = Vec::new();
+    let dead = |e: &Entry| e.owner.is_some_and(|owner| !owner.is_alive(root));
+    for entry in look(root)?.iter().filter(|e| e.added > 0 && dead(e)) {
+        match left.iter_mut().find(|(page, _)| *page == entry.page) {
+            Some((_, pages)) => *pages = pages.saturating_add(entry.added),
+            None => left.push((entry.page, entry.added)),
+        }
+    }
+    Ok(left)
+}
+
+/// `None`: there is none.
+fn read(root: &Root) -> Result<Option<Text>, LedgerError> {
     match root.read(LEDGER) {
-        Ok(text) => parse(&text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Ok(text) => parse(&text).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(LedgerError::file(LEDGER)(error)),
     }
+}
+
+/// What stands in the file.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Text {
+    /// Which file it is: another word for each that is made anew.
+    name: String,
+    entries: Vec<Entry>,
 }
 
 /// Pages of a size that living owners are going to map, of all nodes or of one, but for the reservation `but`.
@@ -210,6 +260,8 @@ impl Lock {
 #[derive(Debug)]
 pub(crate) struct Ledger<'a> {
     root: &'a Root,
+    /// See [`Text`].
+    pub(crate) name: String,
     pub(crate) entries: Vec<Entry>,
     _lock: Lock,
 }
@@ -218,9 +270,14 @@ impl<'a> Ledger<'a> {
     /// Waits for the lock, reads the ledger and settles what a killed process left open.
     pub(crate) fn lock(root: &'a Root, cancel: &dyn Fn() -> bool) -> Result<Self, LedgerError> {
         let lock = Lock::take(root, cancel)?;
+        let Text { name, entries } = read(root)?.unwrap_or_else(|| Text {
+            name: new_name(),
+            entries: Vec::new(),
+        });
         let mut ledger = Self {
             root,
-            entries: look(root)?,
+            name,
+            entries,
             _lock: lock,
         };
         if ledger.settle() {
@@ -245,10 +302,10 @@ impl<'a> Ledger<'a> {
         self.write()
     }
 
-    /// Writes the ledger: a new file that takes the old one's place, so that no half of it is ever read.
+    /// Writes the ledger.
     pub(crate) fn write(&self) -> Result<(), LedgerError> {
-        self.root
-            .replace(LEDGER, &format(&self.entries))
+        let lines: Vec<String> = self.entries.iter().map(format_entry).collect();
+        records::save(self.root, LEDGER, &head(&self.name), &lines, key)
             .map_err(LedgerError::file(LEDGER))
     }
 
@@ -288,47 +345,66 @@ pub(crate) fn persistent(root: &Root, page: PageSize, node: Option<u32>) -> Opti
     Some(total.saturating_sub(surplus))
 }
 
-/// One line an entry: id, pid, start time, page size, node, added, claim, state, and its two counts; `-` for none.
-fn format(entries: &[Entry]) -> String {
-    let mut text = String::from("hugemr-ledger 1\n");
-    for entry in entries {
-        let (pid, start) = entry.owner.map_or(("-".to_owned(), 0), |owner| {
-            (owner.pid.to_string(), owner.start)
-        });
-        let node = entry.node.map_or("-".to_owned(), |node| node.to_string());
-        let (state, before, target) = match entry.state {
-            State::Settled => ("settled", 0, 0),
-            State::Raising { before, target } => ("raising", before, target),
-            State::Lowering { before, target } => ("lowering", before, target),
-        };
-        // Writing to a String does not fail.
-        let _ = writeln!(
-            text,
-            "{} {pid} {start} {} {node} {} {} {state} {before} {target}",
-            entry.id,
-            entry.page.bytes(),
-            entry.added,
-            entry.claim
-        );
-    }
-    text
+/// No two ledgers of one host are made at the same time, under its lock.
+fn new_name() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    format!("{:x}", now.map_or(0, |since| since.as_nanos()))
 }
 
-fn parse(text: &str) -> Result<Vec<Entry>, LedgerError> {
-    let mut entries = Vec::new();
-    for (i, line) in text.lines().enumerate() {
-        let entry = if i == 0 {
-            (line == "hugemr-ledger 1").then_some(None)
-        } else {
-            parse_entry(line).map(Some)
-        };
-        entries.extend(entry.ok_or_else(|| LedgerError::Line {
-            path: LEDGER,
-            line: i + 1,
-            text: line.to_owned(),
-        })?);
+fn head(name: &str) -> String {
+    if name.is_empty() {
+        return HEAD.to_owned();
     }
-    Ok(entries)
+    format!("{HEAD} {name}")
+}
+
+/// One line an entry: id, pid, start time, page size, node, added, claim, state, and its two counts; `-` for none.
+fn format_entry(entry: &Entry) -> String {
+    let (pid, start) = entry.owner.map_or(("-".to_owned(), 0), |owner| {
+        (owner.pid.to_string(), owner.start)
+    });
+    let node = entry.node.map_or("-".to_owned(), |node| node.to_string());
+    let (state, before, target) = match entry.state {
+        State::Settled => ("settled", 0, 0),
+        State::Raising { before, target } => ("raising", before, target),
+        State::Lowering { before, target } => ("lowering", before, target),
+    };
+    format!(
+        "{} {pid} {start} {} {node} {} {} {state} {before} {target}",
+        entry.id,
+        entry.page.bytes(),
+        entry.added,
+        entry.claim
+    )
+}
+
+/// What stays of an entry's line while it is changed: id, process, page size and node.
+fn key(line: &str) -> &str {
+    let end = line.match_indices(' ').nth(4).map(|(at, _)| at);
+    &line[..end.unwrap_or(line.len())]
+}
+
+fn parse(text: &str) -> Result<Text, LedgerError> {
+    let mut parsed = Text::default();
+    for (number, line) in records::lines(text) {
+        let not_understood = || LedgerError::Line {
+            path: LEDGER,
+            line: number,
+            text: line.to_owned(),
+        };
+        if number == 1 {
+            let rest = line.strip_prefix(HEAD).ok_or_else(not_understood)?;
+            let name = rest.strip_prefix(' ').unwrap_or(rest);
+            if rest.len() == name.len() && !rest.is_empty() || name.contains(' ') {
+                return Err(not_understood());
+            }
+            name.clone_into(&mut parsed.name);
+        } else {
+            let entry = parse_entry(line).ok_or_else(not_understood)?;
+            parsed.entries.push(entry);
+        }
+    }
+    Ok(parsed)
 }
 
 fn parse_entry(line: &str) -> Option<Entry> {
@@ -408,9 +484,18 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         #[test]
         fn a_ledger_reads_back(entries in proptest::collection::vec(entry(), 0..6)) {
-            prop_assert_eq!(parse(&format(&entries)).unwrap(), entries);
+            let tree = Tree::new();
+            let root = tree.root();
+            let mut ledger = Ledger::lock(&root, &|| false).unwrap();
+            ledger.entries = entries;
+            ledger.write().unwrap();
+            let read = read(&root).unwrap().unwrap();
+            prop_assert_eq!(&read.name, &ledger.name);
+            prop_assert_eq!(&read.entries, &ledger.entries);
         }
 
         #[test]
@@ -463,7 +548,7 @@ mod tests {
                 claim: 0,
                 state,
             };
-            tree.file(LEDGER, &format(&[entry]));
+            tree.file(LEDGER, &format!("{HEAD}\n{}\n", format_entry(&entry)));
             let root = tree.root();
             let ledger = Ledger::lock(&root, &|| false).unwrap();
             ledger.entries.first().map_or(0, |entry| entry.added)

@@ -23,6 +23,7 @@ pub mod measure;
 pub mod netlink;
 pub mod pools;
 pub mod populate;
+mod records;
 pub mod reserve;
 pub mod root;
 pub mod smaps;

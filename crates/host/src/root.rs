@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -176,8 +176,23 @@ impl Root {
     pub(crate) fn replace(&self, path: &str, text: &str) -> io::Result<()> {
         let place = self.path(path);
         let new = place.with_extension("new");
-        fs::write(&new, text)?;
-        fs::rename(&new, place)?;
+        let made = fs::write(&new, text).and_then(|()| fs::rename(&new, place));
+        if made.is_err() {
+            // Half of a file keeps room that others want.
+            let _gone = fs::remove_file(&new);
+        }
+        made?;
+        self.written(path, text);
+        Ok(())
+    }
+
+    /// Writes into a file that exists, from byte `at` on, in one write. What stands behind it stays.
+    ///
+    /// # Errors
+    /// That of the system.
+    pub(crate) fn overwrite(&self, path: &str, at: u64, text: &str) -> io::Result<()> {
+        let file = fs::OpenOptions::new().write(true).open(self.path(path))?;
+        file.write_all_at(text.as_bytes(), at)?;
         self.written(path, text);
         Ok(())
     }

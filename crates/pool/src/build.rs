@@ -255,13 +255,12 @@ impl<'a> Build<'a> {
         let pools = Pools::read(&self.root);
         let mapped = timed(tell, Step::Map, || {
             let places = self.places(&pools)?;
-            let memory = self.map_request(&places).map(&self.root)?;
+            let cancelled = || self.cancel.is_cancelled();
+            let memory =
+                reserved.mapping(&cancelled, || self.map_request(&places).map(&self.root))??;
             Ok::<_, Cause>((memory, places))
         });
         let (memory, places) = mapped.map_err(|cause| BuildError::new(Step::Map, cause))?;
-        reserved
-            .mapped()
-            .map_err(|error| BuildError::new(Step::Map, error))?;
         let family = backend.device().family;
         let begin = |ways| prove::begin(&self.root, ways, &backend.device().name, &self.cancel);
         let watch = self.prove.map(begin);

@@ -9,7 +9,9 @@ use hugemr_core::registrar::CancelToken;
 use hugemr_core::size::PageSize;
 use hugemr_host::facts::{Cgroup, ProcessId};
 use hugemr_host::mapping::{MapError, check_cgroup};
-use hugemr_host::reserve::{Effort, Reservation, Reserve, ReserveError, ReserveRequest, Spread};
+use hugemr_host::reserve::{
+    Effort, Reservation, Reserve, ReserveError, ReserveRequest, Spread, mapping,
+};
 use hugemr_host::root::Root;
 
 use crate::error::{BuildError, Cause};
@@ -105,9 +107,13 @@ impl Reserved {
         self.list.iter().flat_map(of).collect()
     }
 
-    /// The pages are mapped: the kernel keeps them for this process from here on.
-    pub(crate) fn mapped(&self) -> Result<(), ReserveError> {
-        self.list.iter().try_for_each(Reservation::mapped)
+    /// Maps the memory: the kernel keeps the pages for this process from then on.
+    pub(crate) fn mapping<T>(
+        &self,
+        cancel: &dyn Fn() -> bool,
+        map: impl FnOnce() -> T,
+    ) -> Result<T, ReserveError> {
+        mapping(&self.list, cancel, map)
     }
 
     /// Lowers the pools. One that fails does not keep the others from it; the first failure is returned.
@@ -120,7 +126,11 @@ impl Reserved {
             let mut first = Ok(());
             for one in self.list {
                 let back = one.give_back(&mut |step| guarded.tell(Event::Pool(step)));
-                first = first.and(back.map(drop));
+                first = match (first, back) {
+                    (Ok(()), back) => back.map(drop),
+                    (Err(first), Err(next)) => Err(first.with_stays_of(&next)),
+                    (first, Ok(_)) => first,
+                };
             }
             guarded.go_on();
             first

@@ -88,12 +88,21 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
             "--prove: no kernel takes part in a simulated device; predicted is held against what arrived in the device",
         );
     }
+    let risk = if command.reserve {
+        host::risk_of_raising(&plan)
+    } else {
+        None
+    };
+    if let Some(risk) = &risk {
+        remark(&format!("risk: {risk}"));
+    }
     let estimated = estimate::make(&command.time, &plan, &asked.opened, command.threads);
     let watch = Watch::start()?;
     let run = Run {
         command,
         asked: &asked,
         plan: &plan,
+        risk,
         estimated,
         watch: &watch,
     };
@@ -117,6 +126,8 @@ struct Run<'a> {
     command: &'a RegisterCommand,
     asked: &'a Asked,
     plan: &'a Plan,
+    /// Of raising the pools.
+    risk: Option<String>,
     estimated: Option<Estimated>,
     watch: &'a Watch,
 }
@@ -233,6 +244,7 @@ impl Run<'_> {
             let proved = self.prove(|backend| pool.verify(backend, &tell));
             let mut seen = self.seen(&held, proved);
             seen.reserved = reserved();
+            seen.risk.clone_from(&self.risk);
             seen.estimated.clone_from(&self.estimated);
             let shown = pool.hold(&tell, || self.show(&seen));
             (held, seen, shown, Instant::now())
@@ -369,12 +381,12 @@ impl Run<'_> {
                 .extend(learned::from_failure(facts, self.asked, self.plan, refused));
         }
         if let Some(left) = &error.not_given_back {
-            failure.more.push(format!(
-                "pages were added and could not be given back: {left}"
-            ));
             failure
                 .more
-                .push("way out    sudo hugemr release --stale".to_owned());
+                .push(format!("pages were added that stay: {left}"));
+            let causes = device::sources(&**left).into_iter();
+            failure.more.extend(causes.map(|c| format!("because {c}")));
+            super::reserve::ways(left, &mut failure);
         }
         if let Some(signal) = self.watch.seen() {
             failure.more.push(format!("stopped by {signal}"));

@@ -7,7 +7,7 @@ use hugemr_host::reserve::{Change, Step as PoolStep, release_kept, release_stale
 use hugemr_host::root::Root;
 use hugemr_host::trace::{self, Held, TraceError};
 
-use super::reserve::failure;
+use super::reserve::{away, failure};
 use super::say;
 use crate::args::ReleaseCommand;
 use crate::exit::{Ended, Exit, Failure};
@@ -23,6 +23,8 @@ pub(crate) struct Released {
     pub(crate) pools: Vec<Change>,
     /// Pages of these that are in use: they go when they are freed.
     pub(crate) in_use: u64,
+    /// Pages that were to be given back, and are gone already.
+    pub(crate) gone: Vec<(PageSize, u64)>,
     /// Pages of the other kind that are in the ledger: left by the dead, or kept.
     pub(crate) others: u64,
     /// Probes and debug lines that were left switched on by the dead.
@@ -40,6 +42,7 @@ pub(crate) fn run(command: &ReleaseCommand) -> Ended {
         stale: command.stale,
         pools: Vec::new(),
         in_use: 0,
+        gone: Vec::new(),
         others: entries
             .iter()
             .filter(|entry| is(entry, !command.stale, &root))
@@ -51,7 +54,16 @@ pub(crate) fn run(command: &ReleaseCommand) -> Ended {
         let own = entries
             .iter()
             .filter(|entry| is(entry, command.stale, &root));
-        released.pools = own.filter_map(|entry| would(entry, &root)).collect();
+        let would = own.filter_map(|entry| Some((entry, would(entry, &root)?)));
+        for (entry, change) in would {
+            let taken = change.from - change.to;
+            if taken > 0 {
+                released.pools.push(change);
+            }
+            if taken < entry.added {
+                released.gone.push((entry.page, entry.added - taken));
+            }
+        }
         if command.stale {
             released.traces = trace::stale(&root).map_err(|error| traces_failure(&error.into()))?;
         }
@@ -72,6 +84,7 @@ pub(crate) fn run(command: &ReleaseCommand) -> Ended {
         };
         done.map_err(|error| failure(&error, &again))?;
         released.traces = traces.map_err(|error| traces_failure(&error))?;
+        released.gone = pools.gone;
         released.pools = pools.lowered;
         released.changed = !released.pools.is_empty() || !released.traces.is_empty();
         released.in_use = in_use(&released.pools, &before, &HostPools::read(&root));
@@ -129,6 +142,9 @@ fn traces_failure(error: &TraceError) -> Failure {
         "what a killed hugemr has left switched on could not be switched off: {error}"
     ));
     failure.more.extend(crate::device::sources(error));
+    if let TraceError::Ledger(error) = error {
+        failure.more.extend(away(error));
+    }
     failure
 }
 
@@ -138,7 +154,9 @@ fn say_it(released: &Released) -> Result<(), Failure> {
     } else {
         "by hugemr reserve"
     };
-    if released.pools.is_empty() {
+    if released.pools.is_empty() && !released.gone.is_empty() {
+        // Said below.
+    } else if released.pools.is_empty() {
         say(&format!(
             "nothing to give back: no pages were added {whose}"
         ))?;
@@ -149,10 +167,13 @@ fn say_it(released: &Released) -> Result<(), Failure> {
         }
     } else {
         let pools = Pools {
-            raised: Vec::new(),
             lowered: released.pools.clone(),
+            ..Pools::default()
         };
         say(&format!("released: {}", render::lowered(&pools)))?;
+    }
+    if let Some(gone) = render::gone(&released.gone) {
+        say(&gone)?;
     }
     for held in &released.traces {
         let word = if released.dry_run {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use hugemr_core::size::{Bytes, Count, Grouped, PageSize, plural};
 use hugemr_host::facts::Memory;
+use hugemr_host::ledger::{self, LedgerError};
 use hugemr_host::pools::Pools as HostPools;
 use hugemr_host::reserve::{
     Change, Effort, Reserve, ReserveError, ReserveRequest, Spread, Step as PoolStep, check, plan,
@@ -31,6 +32,10 @@ pub(crate) struct Reserved {
     /// Pages that a new mapping can have, afterwards.
     pub(crate) available: Option<u64>,
     pub(crate) pools: Vec<Change>,
+    /// Pages of this size that processes have added that are gone: there, and not to stay.
+    pub(crate) stale: u64,
+    /// Of what was asked for.
+    pub(crate) risk: Option<String>,
     pub(crate) took: Option<Duration>,
     pub(crate) persist: Option<Persist>,
 }
@@ -52,6 +57,8 @@ pub(crate) fn run(command: &ReserveCommand) -> Ended {
         pages,
         available: available(&before, page),
         pools: changes.clone(),
+        stale: stale(&root, page),
+        risk: Memory::read(&root).risk(bytes(&changes)),
         took: None,
         persist: command.persist.then(|| persist(command, &before, &changes)),
     };
@@ -69,9 +76,32 @@ pub(crate) fn run(command: &ReserveCommand) -> Ended {
     if command.json {
         json::write(&json::reserve(&reserved))?;
     } else {
+        if reserved.took.is_some() && !reserved.changed {
+            say(&format!(
+                "nothing was left to do: others have added meanwhile what was missing, {} are free and promised to nobody",
+                known(reserved.available)
+            ))?;
+        }
         finish(&reserved, &before, &root)?;
     }
     Ok(Exit::Yes)
+}
+
+/// Pages of the dead.
+fn stale(root: &Root, page: PageSize) -> u64 {
+    let stale = ledger::left_by_the_dead(root).unwrap_or_default();
+    let of = stale.iter().find(|(of, _)| *of == page);
+    of.map_or(0, |(_, pages)| *pages)
+}
+
+/// What changes add.
+fn bytes(changes: &[Change]) -> u64 {
+    let one = |change: &Change| (change.to - change.from).saturating_mul(change.page.bytes());
+    changes.iter().map(one).fold(0, u64::saturating_add)
+}
+
+fn known(count: Option<u64>) -> String {
+    count.map_or_else(|| "unknown".to_owned(), |n| Grouped(n).to_string())
 }
 
 fn asked(command: &ReserveCommand) -> Result<ReserveRequest, Failure> {
@@ -92,8 +122,7 @@ fn asked(command: &ReserveCommand) -> Result<ReserveRequest, Failure> {
 
 /// What the reservation would refuse, said before a change is announced.
 fn check_memory(root: &Root, changes: &[Change]) -> Result<(), ReserveError> {
-    let bytes = |change: &Change| (change.to - change.from).saturating_mul(change.page.bytes());
-    let need = changes.iter().map(bytes).fold(0, u64::saturating_add);
+    let need = bytes(changes);
     match Memory::read(root).available {
         Some(available) if need > available => Err(ReserveError::Memory {
             need: Bytes(need),
@@ -106,13 +135,22 @@ fn check_memory(root: &Root, changes: &[Change]) -> Result<(), ReserveError> {
 /// The exact change, before it is made.
 fn announce(reserved: &Reserved) -> Result<(), Failure> {
     let asked = render::pages(reserved.pages, reserved.page);
-    let available = reserved
-        .available
-        .map_or_else(|| "unknown".to_owned(), |n| Grouped(n).to_string());
+    let available = known(reserved.available);
+    let stale = (reserved.stale > 0).then(|| {
+        format!(
+            "  {} of the pool {} added by a hugemr that is gone, and {} not to stay: sudo hugemr release --stale takes {} away",
+            Count(reserved.stale, "page"),
+            plural(reserved.stale, "was", "were"),
+            plural(reserved.stale, "is", "are"),
+            plural(reserved.stale, "it", "them")
+        )
+    });
     if reserved.pools.is_empty() {
-        return say(&format!(
+        let nothing = format!(
             "nothing to do: {asked} asked for, {available} are free and promised to nobody"
-        ));
+        );
+        let lines: Vec<String> = std::iter::once(nothing).chain(stale).collect();
+        return say(&lines.join("\n"));
     }
     let verb = if reserved.dry_run {
         "would change"
@@ -123,6 +161,8 @@ fn announce(reserved: &Reserved) -> Result<(), Failure> {
         "{verb}, for {asked} free and promised to nobody (now {available}):"
     )];
     lines.extend(reserved.pools.iter().map(render::change));
+    lines.extend(stale);
+    lines.extend(reserved.risk.iter().map(|risk| format!("  risk: {risk}")));
     say(&lines.join("\n"))?;
     // Before the change, also where the output is a file.
     std::io::stdout().flush()?;
@@ -173,7 +213,7 @@ fn finish(reserved: &Reserved, before: &HostPools, root: &Root) -> Result<(), Fa
     if let (Some(took), true) = (reserved.took, reserved.changed) {
         let pools = Pools {
             raised: reserved.pools.clone(),
-            lowered: Vec::new(),
+            ..Pools::default()
         };
         say(&format!(
             "reserved: {}  {}",
@@ -242,6 +282,63 @@ fn failed(command: &ReserveCommand, error: &ReserveError) -> Failure {
 
 /// What a failed change of a pool says. `again` is the command to be run with the rights that were missing.
 pub(crate) fn failure(error: &ReserveError, again: &str) -> Failure {
+    let mut failure = without_ways(error, again);
+    ways(error, &mut failure);
+    failure
+}
+
+/// The way out of a ledger that is not understood, and of pages that stay in the pools.
+pub(crate) fn ways(error: &ReserveError, failure: &mut Failure) {
+    failure
+        .more
+        .extend(error.ledger().into_iter().flat_map(away));
+    let stays = error.stays();
+    if stays.is_empty() {
+        return;
+    }
+    let noted = |kept| {
+        let any = stays.iter().any(|s| s.by_hand.is_none() && s.kept == kept);
+        any.then(|| format!("sudo hugemr release{}", if kept { "" } else { " --stale" }))
+    };
+    let mut commands: Vec<String> = [noted(false), noted(true)].into_iter().flatten().collect();
+    commands.extend(stays.iter().filter_map(|stays| stays.by_hand.clone()));
+    let mut sizes: Vec<PageSize> = stays.iter().map(|stays| stays.page).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    for page in sizes {
+        let of = stays.iter().filter(|stays| stays.page == page);
+        let pages = of.map(|stays| stays.pages).sum();
+        failure.more.push(format!(
+            "{} {} in the pools",
+            render::pages(pages, page),
+            plural(pages, "stays", "stay")
+        ));
+    }
+    failure.more.extend(
+        commands
+            .iter()
+            .map(|command| format!("get back   {command}")),
+    );
+    failure.pools_left = Some(Box::new(json::stays(stays, &commands)));
+}
+
+/// The way out of a file below `/run/hugemr` that is not understood.
+pub(crate) fn away(error: &LedgerError) -> Vec<String> {
+    let LedgerError::Line { path, .. } = error else {
+        return Vec::new();
+    };
+    let lost = if error.is_of_pools() {
+        "no pages of before are given back by hugemr then: lower nr_hugepages by hand"
+    } else {
+        "probes and debug lines of before stay on then, until the next boot"
+    };
+    vec![
+        format!("way out    move it away: sudo mv {path} {path}.bad"),
+        format!("           {lost} ({path}.bad says what there was)"),
+    ]
+}
+
+fn without_ways(error: &ReserveError, again: &str) -> Failure {
     match error {
         ReserveError::NoSuchPage { sizes, .. } => {
             let names: Vec<String> = sizes
@@ -275,7 +372,7 @@ pub(crate) fn failure(error: &ReserveError, again: &str) -> Failure {
                 plural(pages, "was", "were")
             )),
         },
-        ReserveError::Ledger(hugemr_host::ledger::LedgerError::File { denied: true, .. }) => {
+        ReserveError::Ledger(LedgerError::File { denied: true, .. }) => {
             Failure::system(error).with(format!("run        {again}"))
         }
         other => {

@@ -29,7 +29,8 @@ pub(crate) struct Reservable {
 }
 
 /// The ways that are open: a plan that would be undecided is none where `--strict` takes that as no; none takes more memory than
-/// there is on the host that it is to be mapped on. Where none is left for the whole size, the most that would fit.
+/// the host that it is to be mapped on can spare, for pools or without. Where none is left for the whole size, the most that
+/// would fit.
 pub(crate) fn open(verb: &str, what: &WhatArgs, asked: &Asked, refusal: &Refusal) -> Vec<Way> {
     let reservable = reservable(&refusal.ways_out);
     let there = there(asked);
@@ -57,10 +58,10 @@ pub(crate) fn open(verb: &str, what: &WhatArgs, asked: &Asked, refusal: &Refusal
     open
 }
 
-/// Memory of this host for pages of no pool; `None` where the plan is for another host, or what is there is not known.
+/// What this host can spare for pages of no pool; `None` where the plan is for another host, or that is not known.
 fn there(asked: &Asked) -> Option<u64> {
     asked.host.nodes.as_ref()?;
-    Memory::read(&Root::real()).available
+    Memory::read(&Root::real()).spare()
 }
 
 fn passes(request: &PlanRequest, what: &WhatArgs, asked: &Asked, there: Option<u64>) -> bool {
@@ -84,8 +85,7 @@ fn of_no_pool(plan: &Plan) -> u64 {
         .saturating_sub(pooled.fold(0, u64::saturating_add))
 }
 
-/// The size that the memory of this host is enough for, on the pages of the first way that it is too little for: a sixteenth
-/// stays for page tables and for others.
+/// The size that the memory of this host is enough for, on the pages of the first way that it is too little for.
 fn in_memory(
     verb: &str,
     what: &WhatArgs,
@@ -94,7 +94,7 @@ fn in_memory(
     there: u64,
 ) -> Option<(u64, Way)> {
     let unit = if there >= 4 * GIB { GIB } else { MIB };
-    let bytes = (there - there / 16) / unit * unit;
+    let bytes = there / unit * unit;
     let way = WayOut::Smaller(bytes);
     refusal.ways_out.iter().find_map(|other| {
         let WayOut::Pages(pages) = other else {
@@ -114,7 +114,7 @@ fn in_memory(
     })
 }
 
-/// Whether the memory of this host is enough for all pages that are missing.
+/// Whether the memory that this host can spare is enough for all pages that are missing.
 fn reservable(ways: &[WayOut]) -> bool {
     let root = Root::real();
     let sizes = Pools::read(&root).sizes();
@@ -127,7 +127,7 @@ fn reservable(ways: &[WayOut]) -> bool {
         .iter()
         .map(|(page, short)| page.bytes().saturating_mul(*short))
         .fold(0, u64::saturating_add);
-    let there = Memory::read(&root).available;
+    let there = Memory::read(&root).spare();
     all.iter().all(|(page, _)| sizes.contains(page)) && there.is_none_or(|there| bytes <= there)
 }
 

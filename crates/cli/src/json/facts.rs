@@ -71,6 +71,12 @@ fn all(facts: &mut Facts, w: &mut Walk) {
         w.or_default("visible", &mut pools.visible);
         w.list_from("global", &mut pools.global, no_pool, pool);
         w.list("nodes", &mut pools.nodes, node);
+        let none = || (PageSize::K4, 0);
+        w.list_from("stale", &mut pools.stale, none, |(page, pages), w| {
+            w.page("page", page);
+            w.must_number("pages", pages);
+        });
+        w.text("ledger", &mut pools.ledger);
     });
     w.part("memory", &mut facts.memory, |memory, w| {
         w.number("total", &mut memory.total);
@@ -218,6 +224,8 @@ mod tests {
             ports: vec![Port::default()],
             ..RdmaDevice::default()
         }]);
+        taken.pools.stale.push((PageSize::M2, 32));
+        taken.pools.ledger = Some("a line".to_owned());
         taken.process.memlock = Some(Rlimit {
             soft: Some(65536),
             hard: None,

@@ -22,7 +22,7 @@ pub(crate) use inspect::inspect;
 pub(crate) use limits::{probe, saved};
 pub(crate) use plan::{PlanDocument, RefusalDocument, limit};
 pub(crate) use register::{failed, not_closed, register};
-pub(crate) use reserve::{release, reserve};
+pub(crate) use reserve::{release, reserve, stays};
 
 use serde::Serialize;
 
@@ -41,6 +41,9 @@ pub(crate) struct FailureDocument<'a> {
     /// What stood when a registration failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     failed: Option<&'a serde_json::Value>,
+    /// Pages that should have been given back and stay in the pools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pools_left: Option<&'a serde_json::Value>,
 }
 
 impl<'a> FailureDocument<'a> {
@@ -52,6 +55,7 @@ impl<'a> FailureDocument<'a> {
             more: &failure.more,
             diagnosis: failure.diagnosis.as_deref(),
             failed: failure.failed.as_deref(),
+            pools_left: failure.pools_left.as_deref(),
         }
     }
 }

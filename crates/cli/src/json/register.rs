@@ -20,6 +20,7 @@ pub(crate) fn register(seen: &Seen, released: Option<&Released>) -> Value {
             LayoutProof::NotRead(why) => json!({ "read": false, "why": why }),
         }),
         "reserved": seen.reserved.as_ref().map(|pools| pools.raised().map(change).collect::<Vec<_>>()),
+        "risk": seen.risk,
         "page_proof": seen.page_proof().map(super::prove::document),
         "mrs": seen.rows.iter().map(row).collect::<Vec<_>>(),
         "verified": match &seen.proved {
@@ -49,6 +50,7 @@ pub(crate) fn register(seen: &Seen, released: Option<&Released>) -> Value {
             "given_back": released.reserved.as_ref().map(|pools| {
                 pools.lowered.iter().map(change).collect::<Vec<_>>()
             }),
+            "gone": released.reserved.as_ref().map(crate::progress::Pools::gone),
             "pools": released.pools.iter().map(|(page, before, after)| {
                 json!({ "page": page.bytes(), "free_before": before, "free_after": after })
             }).collect::<Vec<_>>(),

@@ -318,6 +318,7 @@ mod tests {
             took: Duration::from_secs(51),
             why_short: None,
             reserved: None,
+            risk: None,
             estimated: None,
             as_planned: true,
             planned_entries: None,

@@ -51,7 +51,10 @@ pub(crate) fn step(step: &PoolStep) -> Option<String> {
         PoolStep::DroppingCaches => {
             Some("dropping clean page cache (vm.drop_caches), then again".to_owned())
         }
-        PoolStep::Raising(_) | PoolStep::Came { .. } | PoolStep::Lowering(_) => None,
+        PoolStep::Raising(_)
+        | PoolStep::Came { .. }
+        | PoolStep::Lowering(_)
+        | PoolStep::Gone { .. } => None,
     }
 }
 
@@ -66,10 +69,34 @@ pub(crate) fn raised(pools: &Pools) -> String {
 
 /// The same of what was given back.
 pub(crate) fn lowered(pools: &Pools) -> String {
+    let gone = gone(&pools.gone);
     if pools.lowered.is_empty() {
-        return "nothing was added, nothing goes back".to_owned();
+        return gone.unwrap_or_else(|| "nothing was added, nothing goes back".to_owned());
     }
-    summary(&pools.lowered, "given back")
+    let mut text = summary(&pools.lowered, "given back");
+    if let Some(gone) = gone {
+        text.push_str(&format!("; {gone}"));
+    }
+    text
+}
+
+/// Pages that somebody else took out of the pools before they could be given back.
+pub(crate) fn gone(gone: &[(PageSize, u64)]) -> Option<String> {
+    let mut sizes: Vec<PageSize> = gone.iter().map(|(page, _)| *page).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let one = |page: PageSize| {
+        let sum = gone
+            .iter()
+            .filter(|(of, _)| *of == page)
+            .map(|(_, n)| n)
+            .sum();
+        format!(
+            "{} gone already: the pool was lowered by another hand",
+            pages(sum, page)
+        )
+    };
+    (!sizes.is_empty()).then(|| sizes.into_iter().map(one).collect::<Vec<_>>().join("; "))
 }
 
 fn summary(changes: &[Change], what: &str) -> String {

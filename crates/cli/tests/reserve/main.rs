@@ -8,6 +8,7 @@
 )]
 
 mod denied;
+mod folder;
 mod pool;
 mod signals;
 

@@ -39,6 +39,38 @@ fn what_cannot_be_reserved_names_the_size_that_could() {
     assert!(none != way, "{said}");
 }
 
+/// What is offered leaves the host its margin, of 512 MiB at least; what is asked for beyond that is told as a risk. Memory
+/// comes and goes meanwhile, so half of the margin is looked for, and not only once.
+#[test]
+fn what_is_offered_leaves_a_margin_and_what_is_asked_for_has_its_risk() {
+    const HALF: u64 = 256 << 20;
+    if Pools::read(&Root::real()).of(PageSize::M2).is_none() {
+        return;
+    }
+    // Bytes for which the pool is enough, were it raised by all the memory that is available but so much.
+    let all_but = |left: u64| {
+        let memory = hugemr_host::facts::Memory::read(&Root::real()).available;
+        (available() << 21) + memory.unwrap().saturating_sub(left)
+    };
+    let offered = || {
+        let words = "register 60TiB --device sim:ecs.r8a.32xlarge --memory real --reserve --pages 2MiB --json";
+        let words: Vec<&str> = words.split(' ').collect();
+        let document = json(&words, 1);
+        let pages = document["reservable"]["pages"]["count"].as_u64();
+        pages.unwrap_or(0) << 21 <= all_but(HALF)
+    };
+    assert!((0..5).any(|_| offered()));
+    let asked = |left: u64| {
+        let size = format!("{}MiB", all_but(left) >> 20);
+        let out = output(&mut hugemr(&["reserve", &size, "--dry-run"]));
+        let document = output(&mut hugemr(&["reserve", &size, "--dry-run", "--json"]));
+        let risk = text(&document).contains(r#""risk": "of "#);
+        out.status.code() == Some(0) && text(&out).contains("risk: of ") == risk && risk
+    };
+    assert!((0..5).any(|_| asked(HALF)));
+    assert!(!asked(all_but(0) / 2), "half of the memory is no risk");
+}
+
 #[test]
 #[ignore = "needs huge pages and root"]
 fn the_pool_is_raised_used_and_lowered_by_exactly_what_was_added() {

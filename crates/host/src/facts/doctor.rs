@@ -118,6 +118,7 @@ fn function(function: &pci::PciFunction) -> core::Function {
 
 fn pools(root: &Root, facts: &Facts) -> core::Pools {
     let global = facts.pools.global.iter();
+    let left = crate::ledger::left_by_the_dead(root);
     core::Pools {
         visible: root.exists("/sys/kernel/mm"),
         global: global
@@ -129,6 +130,12 @@ fn pools(root: &Root, facts: &Facts) -> core::Pools {
             })
             .collect(),
         nodes: facts.pools.nodes.clone(),
+        ledger: match &left {
+            Err(error @ crate::ledger::LedgerError::Line { .. }) => Some(error.to_string()),
+            // One that is for root only is told by the commands that need it.
+            _ => None,
+        },
+        stale: left.unwrap_or_default(),
     }
 }
 

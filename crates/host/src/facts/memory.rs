@@ -61,6 +61,18 @@ pub struct Memory {
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 impl Memory {
+    /// Memory that may be offered for huge pages, bytes ([`margin`](hugemr_core::margin)).
+    #[must_use]
+    pub fn spare(&self) -> Option<u64> {
+        Some(hugemr_core::margin::spare(self.available?, self.total))
+    }
+
+    /// What is risked where so many bytes become huge pages; `None`: nothing that is known.
+    #[must_use]
+    pub fn risk(&self, need: u64) -> Option<String> {
+        hugemr_core::margin::risk(need, self.available?, self.total)
+    }
+
     /// Reads the memory of the host.
     #[must_use]
     pub fn read(root: &Root) -> Self {

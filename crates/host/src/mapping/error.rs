@@ -61,7 +61,7 @@ pub enum MapError {
         short: u64,
         /// The nodes asked for; empty: the whole host.
         nodes: Vec<u32>,
-        /// A command that adds the missing pages.
+        /// A command that adds the missing pages; where the host cannot spare the memory for all of them, for how many it can.
         way_out: String,
     },
     /// A cgroup above this process does not allow that many huge pages.
@@ -284,7 +284,7 @@ impl Need {
                 }
                 // A promise is made for the host, not for a node: too few pages there would be a SIGBUS.
                 if pools.per_node && !nodes.is_empty() {
-                    check_nodes(&pools, *page, nodes, *pages)?;
+                    check_nodes(root, &pools, *page, nodes, *pages)?;
                 }
                 check_cgroup(&cgroup, *page, self.huge_bytes(*page))?;
             }
@@ -318,7 +318,13 @@ fn no_such_page(pools: &Pools, page: PageSize) -> MapError {
     }
 }
 
-fn check_nodes(pools: &Pools, page: PageSize, nodes: &[u32], need: u64) -> Result<(), MapError> {
+fn check_nodes(
+    root: &Root,
+    pools: &Pools,
+    page: PageSize,
+    nodes: &[u32],
+    need: u64,
+) -> Result<(), MapError> {
     let on = |node: &u32| pools.on_node(*node, page);
     let free: u64 = nodes.iter().filter_map(|n| on(n).map(|p| p.free)).sum();
     if free >= need {
@@ -327,7 +333,7 @@ fn check_nodes(pools: &Pools, page: PageSize, nodes: &[u32], need: u64) -> Resul
     let short = need - free;
     let way_out = nodes.first().map_or_else(String::new, |node| {
         let total = on(node).map_or(0, |pool| pool.total.saturating_sub(pool.surplus));
-        echo(total.saturating_add(short), &pool_dir(page, Some(*node)))
+        way_out(root, page, Some(*node), total, short)
     });
     Err(MapError::HugePagesShort {
         page,
@@ -356,8 +362,19 @@ pub fn check_cgroup(cgroup: &Cgroup, page: PageSize, need: u64) -> Result<(), Ma
     })
 }
 
-fn echo(pages: u64, dir: &str) -> String {
-    format!("sudo sh -c 'echo {pages} > {dir}/nr_hugepages'")
+/// The command that adds the missing pages to a pool of `now`, as long as it leaves the host its margin.
+fn way_out(root: &Root, page: PageSize, node: Option<u32>, now: u64, short: u64) -> String {
+    match Memory::read(root).spare() {
+        Some(spare) if short.saturating_mul(page.bytes()) > spare => format!(
+            "the host can spare memory for {} of them",
+            Grouped(spare / page.bytes())
+        ),
+        _ => format!(
+            "sudo sh -c 'echo {} > {}/nr_hugepages'",
+            now.saturating_add(short),
+            pool_dir(page, node)
+        ),
+    }
 }
 
 /// Finds the limit behind an errno.
@@ -410,10 +427,7 @@ fn short_pool(root: &Root, need: &Need, page: PageSize) -> Option<MapError> {
         available,
         short,
         nodes: Vec::new(),
-        way_out: echo(
-            pool.persistent()?.saturating_add(short),
-            &pool_dir(page, None),
-        ),
+        way_out: way_out(root, page, None, pool.persistent()?, short),
     })
 }
 

@@ -1,5 +1,6 @@
 //! Why pages could not be reserved or given back.
 
+use std::error::Error as _;
 use std::io;
 
 use hugemr_core::size::{Bytes, Count, Grouped, PageSize, plural};
@@ -85,14 +86,64 @@ pub enum ReserveError {
     /// The ledger.
     #[error(transparent)]
     Ledger(LedgerError),
-    /// It failed, and so did taking back what had come; that stays in the ledger.
-    #[error("{first}; and what had come could not be given back: {second}")]
+    /// Pages were not given back.
+    #[error("{} could not be given back", all(stays))]
+    Stay {
+        /// Which.
+        stays: Vec<Stays>,
+        /// Why; of several reasons the first.
+        #[source]
+        source: Box<ReserveError>,
+    },
+    /// It failed, and so did taking back what had come.
+    #[error("{}; and of what had come {}", chain(first), chain(second))]
     Twice {
         /// The first failure.
         first: Box<ReserveError>,
         /// The failure of taking back.
         second: Box<ReserveError>,
     },
+}
+
+/// Pages of one pool that were not given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stays {
+    /// Page size.
+    pub page: PageSize,
+    /// Node; `None`: the pool of the whole host.
+    pub node: Option<u32>,
+    /// Pages.
+    pub pages: u64,
+    /// Whether they were reserved [to be kept](super::Reserve::keep).
+    pub kept: bool,
+    /// The command that takes them back. `None`: they are in the ledger, so [`release_stale`](super::release_stale) does as
+    /// soon as their process is gone, [`release_kept`](super::release_kept) where they were kept.
+    pub by_hand: Option<String>,
+}
+
+/// `2 pages of 2 MiB (4 MiB)`, by page size.
+fn all(stays: &[Stays]) -> String {
+    let mut sizes: Vec<PageSize> = stays.iter().map(|stays| stays.page).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let one = |page: PageSize| {
+        let of = stays.iter().filter(|stays| stays.page == page);
+        let pages = of.fold(0u64, |sum, stays| sum.saturating_add(stays.pages));
+        let bytes = Bytes(pages.saturating_mul(page.bytes()));
+        format!("{} of {page} ({bytes})", Count(pages, "page"))
+    };
+    sizes.into_iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// An error with its sources, in one line.
+fn chain(error: &ReserveError) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text = format!("{text}: {source}");
+        next = source.source();
+    }
+    text
 }
 
 impl From<LedgerError> for ReserveError {
@@ -120,6 +171,36 @@ impl ReserveError {
             pages: change.to,
             source,
         }
+    }
+
+    /// Pages that stay in the pools after it, though they should have been given back.
+    #[must_use]
+    pub fn stays(&self) -> &[Stays] {
+        match self {
+            Self::Stay { stays, .. } => stays,
+            Self::Twice { second, .. } => second.stays(),
+            _ => &[],
+        }
+    }
+
+    /// What is wrong with the ledger, if that is why.
+    #[must_use]
+    pub fn ledger(&self) -> Option<&LedgerError> {
+        match self {
+            Self::Ledger(error) => Some(error),
+            Self::Stay { source, .. } => source.ledger(),
+            Self::Twice { first, second } => first.ledger().or_else(|| second.ledger()),
+            _ => None,
+        }
+    }
+
+    /// Of two failures to give back: the first, with the pages of both.
+    #[must_use]
+    pub fn with_stays_of(mut self, other: &Self) -> Self {
+        if let Self::Stay { stays, .. } = &mut self {
+            stays.extend_from_slice(other.stays());
+        }
+        self
     }
 
     /// With what taking back has given.

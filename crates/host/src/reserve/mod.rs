@@ -10,7 +10,8 @@
 //!   reading and writing an outside writer can be overtaken; the two are one after the other for that reason.)
 //! * Giving back lowers the persistent count. Pages that are in use or promised to somebody stay with him: the kernel makes
 //!   them surplus, which go when they are freed.
-//! * Every change is written to the [`ledger`] first.
+//! * Every change is written to the [`ledger`] first, so that whoever comes after a killed process takes back what that has
+//!   added, and once. What the ledger cannot be told is not done, and said; to take an entry out it needs no room.
 //!
 //! Source: `set_max_huge_pages`, Linux `mm/hugetlb.c`.
 
@@ -26,11 +27,11 @@ use std::num::NonZeroU64;
 
 use hugemr_core::size::PageSize;
 
-use crate::ledger::{self, Entry, Ledger, Lock, Owner};
+use crate::ledger::{self, Entry, Ledger, Lock, Owner, State};
 use crate::pools::pool_dir;
 use crate::root::Root;
-pub use error::ReserveError;
-use lower::lower_all;
+pub use error::{ReserveError, Stays};
+use lower::{lower_all, stay};
 use missing::changes;
 use raise::Work;
 
@@ -126,6 +127,15 @@ pub enum Step {
     DroppingCaches,
     /// A pool is being lowered.
     Lowering(Change),
+    /// So many pages were to be given back, and somebody else has taken them away already.
+    Gone {
+        /// Page size.
+        page: PageSize,
+        /// Of which pool.
+        node: Option<u32>,
+        /// Pages.
+        pages: u64,
+    },
 }
 
 /// The changes that a request needs: a dry run. Empty: enough is available.
@@ -156,7 +166,9 @@ fn no_ledger(error: ledger::LedgerError, changes: &[Change]) -> ReserveError {
     };
     let closed = matches!(
         source.kind(),
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+        io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::StorageFull
     );
     // Where nothing is missing nothing need be changed, either.
     if *denied || (closed && changes.is_empty()) {
@@ -245,7 +257,9 @@ impl<'a> Reserve<'a> {
         match work.raise_all(&mut ledger, self.effort, cancel) {
             Ok(()) => Ok(Reservation {
                 root: self.root.clone(),
+                ledger: ledger.name.clone(),
                 id: work.id,
+                owner: work.owner,
                 page: self.request.page,
                 added: added(&ledger, work.id),
                 live: !self.keep,
@@ -282,7 +296,10 @@ fn added(ledger: &Ledger<'_>, id: u64) -> PerPool {
 #[must_use = "the pages are given back when it is dropped"]
 pub struct Reservation {
     root: Root,
+    /// The name of the ledger in which it stands.
+    ledger: String,
     id: u64,
+    owner: Option<Owner>,
     page: PageSize,
     added: PerPool,
     live: bool,
@@ -307,12 +324,7 @@ impl Reservation {
     /// # Errors
     /// Those of the ledger.
     pub fn mapped(&self) -> Result<(), ReserveError> {
-        let mut ledger = Ledger::lock(&self.root, &|| false)?;
-        for entry in ledger.entries.iter_mut().filter(|e| e.id == self.id) {
-            entry.claim = 0;
-        }
-        ledger.save()?;
-        Ok(())
+        mapping(std::slice::from_ref(self), &|| false, || ())
     }
 
     /// Takes the added pages back: to be called when the memory is unmapped.
@@ -325,9 +337,64 @@ impl Reservation {
     }
 
     fn back(&self, step: &mut dyn FnMut(Step)) -> Result<PerPool, ReserveError> {
-        let mut ledger = Ledger::lock(&self.root, &|| false)?;
-        lower_all(&mut ledger, step, |e| e.id == self.id)
+        let mut ledger = match Ledger::lock(&self.root, &|| false) {
+            Ok(ledger) => ledger,
+            Err(error) if self.added.is_empty() => return Err(error.into()),
+            Err(error) => return Err(stay(&self.root, self.entries(self.id), error.into())),
+        };
+        let mut id = self.id;
+        if ledger.name != self.ledger {
+            // Another one has taken its place, and knows nothing of these pages; of its numbers one may be the same.
+            id = ledger.next_id();
+            ledger.entries.extend(self.entries(id));
+        }
+        lower_all(&mut ledger, step, |e| e.id == id)
     }
+
+    /// What the ledger should say of it.
+    fn entries(&self, id: u64) -> Vec<Entry> {
+        let entry = |&(node, added): &(Option<u32>, u64)| Entry {
+            id,
+            owner: self.owner,
+            page: self.page,
+            node,
+            added,
+            claim: 0,
+            state: State::Settled,
+        };
+        self.added.iter().map(entry).collect()
+    }
+}
+
+/// Maps the memory for which pages were reserved, and says so as [`Reservation::mapped`] does. Both under the lock: between the
+/// two the pages would count twice, as promised by the kernel and as still to be mapped.
+///
+/// # Errors
+/// Those of the ledger. Memory that was mapped already is dropped then.
+pub fn mapping<T>(
+    reservations: &[Reservation],
+    cancel: &dyn Fn() -> bool,
+    map: impl FnOnce() -> T,
+) -> Result<T, ReserveError> {
+    let Some(first) = reservations.first() else {
+        return Ok(map());
+    };
+    let mut ledger = Ledger::lock(&first.root, cancel)?;
+    let mapped = map();
+    let name = ledger.name.clone();
+    let own = |e: &Entry| {
+        let same = |one: &Reservation| one.ledger == name && one.id == e.id && one.owner == e.owner;
+        reservations.iter().any(same)
+    };
+    let mut claimed = false;
+    for entry in ledger.entries.iter_mut().filter(|e| own(e)) {
+        claimed |= entry.claim > 0;
+        entry.claim = 0;
+    }
+    if claimed {
+        ledger.save()?;
+    }
+    Ok(mapped)
 }
 
 impl Drop for Reservation {

@@ -25,7 +25,15 @@ impl Work<'_> {
         cancel: &dyn Fn() -> bool,
     ) -> Result<(), ReserveError> {
         let wanted = changes(ledger.root(), &ledger.entries, &self.request, Some(self.id))?;
-        self.claim(ledger, &wanted)?;
+        if let Err(error) = self.claim(ledger, &wanted) {
+            if !wanted.is_empty() {
+                return Err(error);
+            }
+            // Enough is there: what is going to be mapped is not told to others, and nothing is changed.
+            tracing::debug!(%error, "no claim");
+            ledger.entries.retain(|entry| entry.id != self.id);
+            return Ok(());
+        }
         let only = matches!(self.request.spread, Spread::Only(_));
         let mut ladder = [
             (Rung::Write, true),
@@ -184,7 +192,11 @@ impl Work<'_> {
                 before: from,
                 target: change.to,
             };
-            ledger.save()?;
+            if let Err(error) = ledger.save() {
+                // Nothing is going to be changed, so nothing must be settled either.
+                self.entry(ledger, node).state = State::Settled;
+                return Err(error.into());
+            }
             from = read()?;
             if from == change.from {
                 break change;

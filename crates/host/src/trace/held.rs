@@ -3,10 +3,11 @@
 //! A line an entry: process, its start time, and what it is. It is written before the thing is done, so that a killed
 //! process leaves nothing that nobody knows of; to switch off what was never on does no harm.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io;
 
 use crate::ledger::{LedgerError, Lock, Owner};
+use crate::records;
 use crate::root::Root;
 
 const PATH: &str = "/run/hugemr/traces";
@@ -102,35 +103,29 @@ impl<'a> Notes<'a> {
     }
 
     fn save(&self) -> Result<(), LedgerError> {
-        let mut text = format!("{HEAD}\n");
-        for (owner, held) in &self.entries {
-            // Writing to a String does not fail.
-            let _ = match held {
-                Held::Probe(name) => {
-                    writeln!(text, "{} {} probe {name}", owner.pid, owner.start)
-                }
-                Held::Line(Place { file, line }) => {
-                    writeln!(text, "{} {} line {line} {file}", owner.pid, owner.start)
-                }
-            };
-        }
-        self.root
-            .replace(PATH, &text)
-            .map_err(LedgerError::file(PATH))
+        let line = |(owner, held): &Entry| {
+            let Owner { pid, start } = owner;
+            match held {
+                Held::Probe(name) => format!("{pid} {start} probe {name}"),
+                Held::Line(Place { file, line }) => format!("{pid} {start} line {line} {file}"),
+            }
+        };
+        let lines: Vec<String> = self.entries.iter().map(line).collect();
+        records::save(self.root, PATH, HEAD, &lines, |line| line).map_err(LedgerError::file(PATH))
     }
 }
 
 fn parse(text: &str) -> Result<Vec<Entry>, LedgerError> {
     let mut entries = Vec::new();
-    for (i, line) in text.lines().enumerate() {
-        let entry = if i == 0 {
+    for (number, line) in records::lines(text) {
+        let entry = if number == 1 {
             (line == HEAD).then_some(None)
         } else {
             parse_entry(line).map(Some)
         };
         entries.extend(entry.ok_or_else(|| LedgerError::Line {
             path: PATH,
-            line: i + 1,
+            line: number,
             text: line.to_owned(),
         })?);
     }

@@ -107,6 +107,10 @@ fn pools() -> Vec<Fault> {
     vec![
         fault("pool short", |t| t.pool(1, 1000, 0), Block, "pool_short", "node0 free 2,048  node1 free 1,000  need 4,096", "sudo hugemr reserve 8GiB --spread").wish(8 * GIB),
         fault("pages promised to others", |t| t.pool(1, 2048, 96), Block, "pool_short", "promised to others 96", "sudo hugemr reserve 8GiB").wish(8 * GIB),
+        fault("pages of the dead", |t| {
+            t.file("/run/hugemr/ledger", "hugemr-ledger 1\n1 4294967 7 2097152 0 32 0 settled 0 0\n2 - 0 2097152 0 5 0 settled 0 0\n");
+        }, Risk, "pool_stale", "/run/hugemr/ledger", "sudo hugemr release --stale && sudo hugemr reserve 1GiB").wish(GIB),
+        fault("ledger not understood", |t| t.file("/run/hugemr/ledger", "hugemr-ledger 1\nhello\n"), Unknown, "ledger", "/run/hugemr/ledger", "sudo mv /run/hugemr/ledger /run/hugemr/ledger.bad"),
         fault("counter wrapped", |t| t.file("/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages", "18446744073709551556"), Unknown, "pool_uncountable", "resv_hugepages", "grep").wish(GIB).undecided(),
         fault("nothing reserved", |t| { t.pool(0, 0, 0); t.pool(1, 0, 0); }, Risk, "pool_empty", "nr_hugepages", "sudo hugemr reserve"),
         fault("no huge pages in the kernel", |t| { t.without("/sys/kernel/mm/hugepages"); t.without("/sys/devices/system/node"); }, Block, "no_hugetlb", "/sys/kernel/mm/hugepages", "CONFIG_HUGETLBFS").wish(GIB),

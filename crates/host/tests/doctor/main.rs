@@ -12,7 +12,7 @@ use hugemr_core::doctor::{
 use hugemr_core::fact::{Kind, Limit, Source};
 use hugemr_core::host::Driver;
 use hugemr_core::plan::PlanRequest;
-use hugemr_core::size::GIB;
+use hugemr_core::size::{GIB, MIB};
 use hugemr_core::version::BundleVersion;
 use hugemr_host::facts::{ProcessId, doctor};
 
@@ -140,6 +140,36 @@ fn all_blockers_are_named_not_only_the_first() {
     assert_eq!(codes(&report), ["pool_short", "memlock", "cgroup_hugetlb"]);
     assert_eq!(report.answer, Answer::No);
     assert!(report.plan.is_some());
+}
+
+/// 128 GiB, 8 GiB of them available: 4 GiB can be offered.
+#[test]
+fn a_fix_leaves_the_host_its_margin() {
+    let tree = Tree::healthy();
+    tree.pool(1, 1000, 0);
+    tree.meminfo(8 << 20, 0);
+    let facts = doctor::gather(&tree.root(), ProcessId::Own);
+    let most = 2048 + 1000 + 2048;
+    let of = |pages: u64| {
+        let report = report(&facts, Some(pages * 2 * MIB), Bundle::New);
+        let found = bad(&report);
+        (
+            codes(&report),
+            found[0].fix.join("\n"),
+            found[found.len() - 1].so.clone(),
+        )
+    };
+    let (found, fix, _) = of(most);
+    assert_eq!(found, ["pool_short"]);
+    assert!(fix.contains("sudo hugemr reserve "), "{fix}");
+    let (found, fix, so) = of(most + 1);
+    assert_eq!(found, ["pool_short", "memory_tight"]);
+    assert!(!fix.contains("hugemr reserve"), "{fix}");
+    assert!(fix.contains("(--for 10687086592)"), "{fix}");
+    assert!(so.contains("less than 4 GiB"), "{so}");
+    let (found, fix, _) = of(2048 + 1000 + 4097);
+    assert_eq!(found, ["pool_short", "memory_short"]);
+    assert!(!fix.contains("hugemr reserve"), "{fix}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The host, and memory on its way from a pool to a device.
 
-use super::{HOST, PIPELINE, POOL, VERBS};
+use super::{CORE, HOST, PIPELINE, POOL, VERBS};
 use crate::mutants::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -35,6 +35,46 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replacement: "there[sys::size((end - from) / base)] & 1 < 2",
         target: HOST,
         test: "populate::tests::the_ends_of_missing_huge_pages",
+    },
+    Mutant {
+        name: "ledger-wants-room",
+        file: "crates/host/src/records.rs",
+        text: "Err(error) => in_place(root, path, records, key).map_err(|_| error),",
+        replacement: "Err(error) => Err(error),",
+        target: HOST,
+        test: "reserve::tests::full::what_was_reserved_is_given_back_where_the_ledger_has_no_room",
+    },
+    Mutant {
+        name: "ledger-lost-with-its-pages",
+        file: "crates/host/src/reserve/mod.rs",
+        text: "if ledger.name != self.ledger {",
+        replacement: "if ledger.name.is_empty() {",
+        target: HOST,
+        test: "reserve::tests::full::a_lost_ledger_loses_no_pages_and_what_was_taken_is_not_taken_twice",
+    },
+    Mutant {
+        name: "ledger-taken-twice",
+        file: "crates/host/src/reserve/mod.rs",
+        text: "if ledger.name != self.ledger {",
+        replacement: "if !ledger.entries.iter().any(|e| e.id == id) {",
+        target: HOST,
+        test: "reserve::tests::full::a_lost_ledger_loses_no_pages_and_what_was_taken_is_not_taken_twice",
+    },
+    Mutant {
+        name: "reserve-counts-while-mapping",
+        file: "crates/host/src/reserve/mod.rs",
+        text: "    let mut ledger = Ledger::lock(&first.root, cancel)?;\n    let mapped = map();",
+        replacement: "    let mapped = map();\n    let mut ledger = Ledger::lock(&first.root, cancel)?;",
+        target: HOST,
+        test: "reserve::tests::full::nobody_counts_between_mapping_and_the_word_of_it",
+    },
+    Mutant {
+        name: "reserve-leaves-no-margin",
+        file: "crates/core/src/margin.rs",
+        text: "available.saturating_sub(of(total.unwrap_or(available)))",
+        replacement: "available.saturating_sub(of(total.unwrap_or(available)) / 64)",
+        target: CORE,
+        test: "margin::tests::the_larger_of_a_part_and_the_least",
     },
     Mutant {
         name: "trace-removes-all-probes",

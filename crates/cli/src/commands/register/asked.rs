@@ -1,7 +1,10 @@
 //! Before anything is done: which flags go together, what the host has, and the plan.
 
+use hugemr_core::host::Host;
 use hugemr_core::plan::{Code, Pages, Plan, Refusal, Resource, plan};
 use hugemr_core::size::{Bytes, Count, PageSize};
+use hugemr_host::facts::Memory;
+use hugemr_host::root::Root;
 
 use crate::args::{MemoryKind, RegisterCommand};
 use crate::commands::plan::Asked;
@@ -97,14 +100,27 @@ pub(super) type Refused = (Box<Refusal>, Option<Reservable>);
 
 /// Plans; with `--reserve` with the pages that could be added.
 pub(super) fn planned(command: &RegisterCommand, asked: &Asked) -> Result<Plan, Refused> {
-    let of = |host| plan(&asked.request, &asked.device, host);
+    let of = |host: &Host| plan(&asked.request, &asked.device, host);
     let first = match of(&asked.host) {
         Err(refusal) if command.reserve && refusal.code == Code::HugepageShort => refusal,
         other => return other.map_err(|refusal| (refusal, None)),
     };
-    match of(&host::with_raised_pools(&asked.host, asked.request.pages)) {
-        // More than there is: the true count of the pools says more than what could be added.
+    let memory = Memory::read(&Root::real());
+    let raised_by = |bytes: Option<u64>| {
+        let pages = asked.request.pages;
+        of(&host::with_raised_pools(
+            &asked.host,
+            pages,
+            bytes.unwrap_or(0),
+        ))
+    };
+    match raised_by(memory.spare()) {
         Err(second) if second.code == Code::HugepageShort => {
+            // It was asked for: what the host should keep is its own risk.
+            if let Ok(plan) = raised_by(memory.available) {
+                return Ok(plan);
+            }
+            // More than there is: the true count of the pools says more than what could be added.
             let reservable = reservable(command, &second);
             say_reservable(&reservable);
             Err((first, Some(reservable)))
@@ -143,7 +159,7 @@ fn say_reservable(reservable: &Reservable) {
         )
     });
     remark(&format!(
-        "--reserve: not even with all the memory that is available{could}"
+        "--reserve: not even with all the memory that the host can spare{could}"
     ));
     if let Some((bytes, line)) = &reservable.smaller {
         remark(&format!("  way out    {} would fit: {line}", Bytes(*bytes)));

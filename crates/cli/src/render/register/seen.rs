@@ -54,6 +54,8 @@ pub(crate) struct Seen {
     pub(crate) why_short: Option<String>,
     /// What was done to the pools for it, where that was asked for.
     pub(crate) reserved: Option<Pools>,
+    /// What was risked by that.
+    pub(crate) risk: Option<String>,
     /// What was predicted before, where that was asked for.
     pub(crate) estimated: Option<Estimated>,
     /// No MR is other than it should be.
@@ -111,6 +113,7 @@ impl Seen {
             took: held.took,
             why_short: crate::render::plan::why_short(plan),
             reserved: None,
+            risk: None,
             estimated: None,
             as_planned,
             planned_entries: more.then_some(plan.entries.1),

@@ -5,7 +5,7 @@ use crate::device::Family;
 use crate::doctor::{Examined, Finding, PoolFacts};
 use crate::host::Node;
 use crate::plan::reserve_command;
-use crate::size::{Bytes, GIB, Grouped, PageSize};
+use crate::size::{Bytes, Count, GIB, Grouped, PageSize, plural};
 
 const GLOBAL: &str = "/sys/kernel/mm/hugepages";
 
@@ -37,6 +37,16 @@ pub(super) fn pools(e: &Examined<'_>, out: &mut Vec<Finding>) {
             );
         }
     }
+    if let Some(why) = &pools.ledger {
+        out.push(
+            Finding::unknown("ledger", format!("which pages hugemr has added cannot be told: {why}"))
+                .seen("/run/hugemr/ledger")
+                .fix("sudo mv /run/hugemr/ledger /run/hugemr/ledger.bad      (hugemr gives none of them back then)"),
+        );
+    }
+    for (page, pages) in pools.stale.iter().filter(|(_, pages)| *pages > 0) {
+        out.push(stale(e, *page, *pages));
+    }
     if e.wished() {
         for (page, count) in needs(e) {
             against(e, page, count, out);
@@ -59,6 +69,46 @@ pub(super) fn pools(e: &Examined<'_>, out: &mut Vec<Finding>) {
     for pool in pools.global.iter().filter(|pool| pool.total > Some(0)) {
         out.push(Finding::fine("pool", counts(pool)));
     }
+}
+
+/// Pages of the dead: they are there, and not to stay.
+fn stale(e: &Examined<'_>, page: PageSize, pages: u64) -> Finding {
+    let need = needs(e).into_iter().find(|(of, _)| *of == page);
+    let then = need.filter(|(_, count)| has_room(e, count.saturating_mul(page.bytes())));
+    let then = then.map_or_else(String::new, |(_, count)| {
+        format!(" && {}", reserve_command(page, count))
+    });
+    Finding::risk(
+        "pool_stale",
+        format!(
+            "{} of {page} {} added by a hugemr that is gone",
+            Count(pages, "page"),
+            plural(pages, "was", "were")
+        ),
+    )
+    .seen("/run/hugemr/ledger")
+    .so("the next hugemr release --stale takes them out of the pool, whoever counts on them")
+    .fix(format!("sudo hugemr release --stale{then}"))
+}
+
+/// Whether so many bytes may be offered as huge pages.
+fn has_room(e: &Examined<'_>, bytes: u64) -> bool {
+    let spare = e.case.facts.memory.spare();
+    spare.is_none_or(|spare| bytes <= spare)
+}
+
+/// Bytes of the pages that are missing, by size.
+fn missing(e: &Examined<'_>) -> Vec<(PageSize, u64)> {
+    let of = |(page, count): (PageSize, u64)| {
+        let short = short(e.case.facts.pools.of(page)?, count)?;
+        (short > 0).then_some((page, short.saturating_mul(page.bytes())))
+    };
+    needs(e).into_iter().filter_map(of).collect()
+}
+
+fn total(missing: &[(PageSize, u64)]) -> u64 {
+    let bytes = missing.iter().map(|(_, bytes)| *bytes);
+    bytes.fold(0, u64::saturating_add)
 }
 
 fn needs(e: &Examined<'_>) -> Vec<(PageSize, u64)> {
@@ -91,7 +141,7 @@ fn against(e: &Examined<'_>, page: PageSize, count: u64, out: &mut Vec<Finding>)
         ));
         return;
     }
-    let missing = Bytes(short.saturating_mul(page.bytes()));
+    let lacking = Bytes(short.saturating_mul(page.bytes()));
     let mut seen = Vec::new();
     let nodes = &e.case.facts.pools.nodes;
     if nodes.len() > 1 {
@@ -117,16 +167,35 @@ fn against(e: &Examined<'_>, page: PageSize, count: u64, out: &mut Vec<Finding>)
         Finding::block(
             "pool_short",
             format!(
-                "huge pages short by {} x {page} ({missing})",
+                "huge pages short by {} x {page} ({lacking})",
                 Grouped(short)
             ),
         )
         .seen(format!("{}   {place}", seen.join("  ")))
-        .fix(format!(
-            "{}{spread}      (keep at boot: --persist)",
-            reserve_command(page, count)
-        )),
+        .fix(if has_room(e, total(&missing(e))) {
+            format!(
+                "{}{spread}      (keep at boot: --persist)",
+                reserve_command(page, count)
+            )
+        } else {
+            less(e, pool)
+        }),
     );
+}
+
+/// What the memory of the host is enough for, where it is not for all pages that are missing.
+fn less(e: &Examined<'_>, pool: &PoolFacts) -> String {
+    let page = pool.page.bytes();
+    let spare = e.case.facts.memory.spare().unwrap_or(0);
+    let pages = pool.available().unwrap_or(0).saturating_add(spare / page);
+    if pages == 0 {
+        return "memory is short, too: no page could be added that the host can spare".to_owned();
+    }
+    let size = Bytes(pages.saturating_mul(page));
+    format!(
+        "{size} would fit, if the host shall keep some memory      (--for {})",
+        size.argument()
+    )
 }
 
 /// Pages that are missing; `None` where it cannot be told.
@@ -166,14 +235,8 @@ pub(super) fn memory(e: &Examined<'_>, out: &mut Vec<Finding>) {
         );
         return;
     };
-    let missing: Vec<(PageSize, u64)> = needs(e)
-        .into_iter()
-        .filter_map(|(page, count)| {
-            let short = short(e.case.facts.pools.of(page)?, count)?;
-            (short > 0).then_some((page, short.saturating_mul(page.bytes())))
-        })
-        .collect();
-    let total: u64 = missing.iter().fold(0, |sum, (_, n)| sum.saturating_add(*n));
+    let missing = missing(e);
+    let total = total(&missing);
     if total > available {
         out.push(
             Finding::block(
@@ -185,6 +248,18 @@ pub(super) fn memory(e: &Examined<'_>, out: &mut Vec<Finding>) {
                 ),
             )
             .seen(format!("MemAvailable {}   /proc/meminfo", rough(available)))
+            .fix("end what holds memory (ps --sort -rss -eo rss,pid,comm | head), or ask for less"),
+        );
+        return;
+    }
+    if let Some(risk) = crate::margin::risk(total, available, facts.total) {
+        out.push(
+            Finding::risk(
+                "memory_tight",
+                format!("the missing huge pages need {} of memory", Bytes(total)),
+            )
+            .seen(format!("MemAvailable {}   /proc/meminfo", rough(available)))
+            .so(risk)
             .fix("end what holds memory (ps --sort -rss -eo rss,pid,comm | head), or ask for less"),
         );
         return;
@@ -241,21 +316,21 @@ pub(super) fn node(e: &Examined<'_>, out: &mut Vec<Finding>) {
             .filter_map(|node| on_node(node, page))
             .any(|n| n > 0);
         if free == 0 && elsewhere && count > 0 {
-            out.push(
-                Finding::risk(
-                    "node_empty",
-                    format!("node {home}, where the device is, has no free {page} page"),
-                )
-                .seen(format!(
-                    "/sys/devices/system/node/node{home}/hugepages/hugepages-{}kB/free_hugepages is 0",
-                    page.bytes() / 1024
-                ))
-                .so("the memory comes from another node: each transfer crosses the socket link")
-                .fix(format!(
-                    "{} --node {home}",
-                    reserve_command(page, count)
-                )),
-            );
+            let finding = Finding::risk(
+                "node_empty",
+                format!("node {home}, where the device is, has no free {page} page"),
+            )
+            .seen(format!(
+                "/sys/devices/system/node/node{home}/hugepages/hugepages-{}kB/free_hugepages is 0",
+                page.bytes() / 1024
+            ))
+            .so("the memory comes from another node: each transfer crosses the socket link");
+            let fix = format!("{} --node {home}", reserve_command(page, count));
+            out.push(if has_room(e, count.saturating_mul(page.bytes())) {
+                finding.fix(fix)
+            } else {
+                finding.fix(format!("{fix}      (once memory is free)"))
+            });
         }
     }
 }

@@ -47,7 +47,13 @@ fn way(case: &Case<'_>, way: &WayOut) -> Option<String> {
             Bytes(*bytes),
             Bytes(*bytes).argument()
         ),
-        WayOut::Reserve { page, need, .. } => reserve_command(*page, *need),
+        WayOut::Reserve { page, need, short } => {
+            let bytes = short.saturating_mul(page.bytes());
+            if case.facts.memory.spare().is_some_and(|spare| bytes > spare) {
+                return None;
+            }
+            reserve_command(*page, *need)
+        }
         WayOut::LongerChunks(bytes) | WayOut::ShorterChunks(bytes) => {
             let size = case.wish.map_or(0, |wish| wish.wanted());
             format!(

@@ -155,6 +155,10 @@ pub struct Pools {
     pub global: Vec<PoolFacts>,
     /// By node.
     pub nodes: Vec<Node>,
+    /// Pages in them that hugemr processes have added that are gone, by size.
+    pub stale: Vec<(PageSize, u64)>,
+    /// Why the ledger of these is not understood; `None`: it is, or there is none.
+    pub ledger: Option<String>,
 }
 
 impl Pools {
@@ -198,6 +202,12 @@ pub struct MemoryFacts {
 }
 
 impl MemoryFacts {
+    /// Memory that may be offered for huge pages, bytes ([`margin`](crate::margin)).
+    #[must_use]
+    pub fn spare(&self) -> Option<u64> {
+        Some(crate::margin::spare(self.available?, self.total))
+    }
+
     /// Free memory in blocks of at least `page`, bytes, as far as buddyinfo can tell.
     #[must_use]
     pub fn in_blocks_of(&self, page: PageSize) -> Option<u64> {

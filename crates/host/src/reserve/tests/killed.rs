@@ -12,7 +12,8 @@ fn child_that_is_killed() {
         return;
     };
     let (tree, rest) = text.split_once('|').unwrap();
-    let (at, before) = rest.split_once('|').unwrap();
+    let (at, rest) = rest.split_once('|').unwrap();
+    let (before, full) = rest.split_once('|').unwrap();
     let (at, before): (u64, bool) = (at.parse().unwrap(), before.parse().unwrap());
     let sim = Sim(Root::at(tree));
     let writes = Arc::new(AtomicU64::new(0));
@@ -36,6 +37,9 @@ fn child_that_is_killed() {
     let reservation = Reserve::new(&root, request(13, Spread::Even))
         .run()
         .unwrap();
+    if full == "true" {
+        std::fs::create_dir(root.path("/run/hugemr/ledger.new")).unwrap();
+    }
     reservation.mapped().unwrap();
     drop(reservation);
     std::process::exit(43);
@@ -43,6 +47,13 @@ fn child_that_is_killed() {
 
 #[test]
 fn killed_at_any_write() {
+    for full in [false, true] {
+        killed(full);
+    }
+}
+
+/// `full`: from the time on when it has its pages nothing can be made in the folder of the ledger.
+fn killed(full: bool) {
     let run = |at: u64, before: bool| {
         let tree = Tree::new();
         let sim = Sim::new(&tree, [3, 1], [4, 90]);
@@ -55,7 +66,7 @@ fn killed_at_any_write() {
             ])
             .env(
                 "HUGEMR_TEST_KILLED",
-                format!("{}|{at}|{before}", place.display()),
+                format!("{}|{at}|{before}|{full}", place.display()),
             )
             .stdout(std::process::Stdio::null())
             .status()
@@ -66,7 +77,7 @@ fn killed_at_any_write() {
         assert_eq!(
             sim.persistent(),
             [3, 1],
-            "killed at write {at}, before: {before}"
+            "killed at write {at}, before: {before}, full: {full}"
         );
         assert!(ledger::look(&sim.0).unwrap().is_empty());
         code

@@ -1,6 +1,7 @@
 //! Reservations on a host of two nodes, whose kernel is a few files.
 
 mod changes;
+mod full;
 mod killed;
 mod properties;
 mod sim;
