@@ -263,13 +263,23 @@ pub(crate) struct Ledger<'a> {
     /// See [`Text`].
     pub(crate) name: String,
     pub(crate) entries: Vec<Entry>,
-    _lock: Lock,
+    /// `None`: the caller has it.
+    _lock: Option<Lock>,
 }
 
 impl<'a> Ledger<'a> {
     /// Waits for the lock, reads the ledger and settles what a killed process left open.
     pub(crate) fn lock(root: &'a Root, cancel: &dyn Fn() -> bool) -> Result<Self, LedgerError> {
         let lock = Lock::take(root, cancel)?;
+        Self::of_file(root, Some(lock))
+    }
+
+    /// The same under a lock that is held already: a second one of the same process would wait for ever.
+    pub(crate) fn under(root: &'a Root, _held: &Lock) -> Result<Self, LedgerError> {
+        Self::of_file(root, None)
+    }
+
+    fn of_file(root: &'a Root, lock: Option<Lock>) -> Result<Self, LedgerError> {
         let Text { name, entries } = read(root)?.unwrap_or_else(|| Text {
             name: new_name(),
             entries: Vec::new(),

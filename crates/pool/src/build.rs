@@ -460,10 +460,11 @@ impl<B: RegBackend> Pool<B> {
     /// As `close`.
     pub fn close_with(self, progress: &dyn Fn(Event)) -> Result<(), BuildError> {
         // Dropped last, where a callback panics.
-        let reserved = self.reserved;
+        let mut reserved = self.reserved;
         let registration = self.registration;
         match timed(progress, Step::Deregister, || registration.close()) {
             Ok(memory) => {
+                reserved.keep_from_others();
                 let unmapped = timed(progress, Step::Unmap, || {
                     drop(memory);
                     Ok::<(), Infallible>(())

@@ -10,7 +10,7 @@ use hugemr_core::size::PageSize;
 use hugemr_host::facts::{Cgroup, ProcessId};
 use hugemr_host::mapping::{MapError, check_cgroup};
 use hugemr_host::reserve::{
-    Effort, Reservation, Reserve, ReserveError, ReserveRequest, Spread, mapping,
+    Effort, Kept, Reservation, Reserve, ReserveError, ReserveRequest, Spread, mapping,
 };
 use hugemr_host::root::Root;
 
@@ -30,6 +30,8 @@ pub(crate) struct Wish<'a> {
 /// memory first.
 #[derive(Debug, Default)]
 pub(crate) struct Reserved {
+    /// Dropped before what is given back when it is dropped: that wants the same lock.
+    kept: Option<Kept>,
     list: Vec<Reservation>,
     asked: bool,
 }
@@ -38,6 +40,7 @@ impl Wish<'_> {
     /// Raises the pools.
     pub(crate) fn fulfil(&self, tell: &dyn Fn(Event)) -> Result<Reserved, BuildError> {
         let mut reserved = Reserved {
+            kept: None,
             list: Vec::new(),
             asked: true,
         };
@@ -116,16 +119,30 @@ impl Reserved {
         mapping(&self.list, cancel, map)
     }
 
+    /// Keeps others from counting on the pages that become free when the memory is unmapped, until they are given back. Where
+    /// that cannot be had, giving back says why.
+    pub(crate) fn keep_from_others(&mut self) {
+        let added = self.list.iter().find(|one| !one.added().is_empty());
+        self.kept = added.and_then(|one| one.keep_from_others().ok());
+    }
+
     /// Lowers the pools. One that fails does not keep the others from it; the first failure is returned.
     pub(crate) fn give_back(self, tell: &dyn Fn(Event)) -> Result<(), ReserveError> {
         if !self.asked {
             return Ok(());
         }
-        timed(tell, Step::GiveBack, || {
+        // All of it, so that whatever is dropped where a callback panics is dropped in order.
+        let whole = self;
+        timed(tell, Step::GiveBack, move || {
+            let whole = whole;
             let guarded = Guarded::new(tell);
             let mut first = Ok(());
-            for one in self.list {
-                let back = one.give_back(&mut |step| guarded.tell(Event::Pool(step)));
+            for one in whole.list {
+                let mut step = |step| guarded.tell(Event::Pool(step));
+                let back = match &whole.kept {
+                    Some(kept) => one.give_back_under(kept, &mut step),
+                    None => one.give_back(&mut step),
+                };
                 first = match (first, back) {
                     (Ok(()), back) => back.map(drop),
                     (Err(first), Err(next)) => Err(first.with_stays_of(&next)),

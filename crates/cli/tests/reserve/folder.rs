@@ -205,3 +205,27 @@ fn who_finds_nothing_left_to_do_says_so() {
     assert!(said.contains("released: 4 pages"), "{said}");
     is_as_before(before, "two at once");
 }
+
+/// What one is mapping is not counted twice by the others, and what it gives back is not counted on.
+#[test]
+#[ignore = "needs huge pages and root"]
+fn three_at_once_add_what_each_needs() {
+    let _pools = lock();
+    let before = persistent();
+    if available() > 0 {
+        eprintln!("huge pages are free already: not tried");
+        return;
+    }
+    let out = in_a_folder_of_its_own(
+        r#"for round in $(seq 12); do
+            for one in 1 2 3; do "$HUGEMR" register 32MiB --reserve $SIM 2>&1 & done; wait
+        done"#,
+    );
+    let said = text(&out);
+    let added = said
+        .matches("reserve    16 pages of 2 MiB (32 MiB) added")
+        .count();
+    assert_eq!(added, 36, "{said}");
+    assert_eq!(said.matches("registered 32 MiB").count(), 36, "{said}");
+    is_as_before(before, "three at once");
+}

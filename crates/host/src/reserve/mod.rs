@@ -333,11 +333,42 @@ impl Reservation {
     /// Those of the pools and of the ledger. What could not be given back stays in the ledger.
     pub fn give_back(mut self, step: &mut dyn FnMut(Step)) -> Result<PerPool, ReserveError> {
         self.live = false;
-        self.back(step)
+        self.back(None, step)
     }
 
-    fn back(&self, step: &mut dyn FnMut(Step)) -> Result<PerPool, ReserveError> {
-        let mut ledger = match Ledger::lock(&self.root, &|| false) {
+    /// Waits until other hugemr are done with the pools, and keeps them from the pools. Until that value is dropped the
+    /// reservation can be given back under it only.
+    ///
+    /// # Errors
+    /// Those of the lock.
+    pub fn keep_from_others(&self) -> Result<Kept, ReserveError> {
+        let lock = Lock::take(&self.root, &|| false)?;
+        Ok(Kept { lock })
+    }
+
+    /// [`give_back`](Self::give_back), while the pools are kept from others.
+    ///
+    /// # Errors
+    /// As `give_back`.
+    pub fn give_back_under(
+        mut self,
+        kept: &Kept,
+        step: &mut dyn FnMut(Step),
+    ) -> Result<PerPool, ReserveError> {
+        self.live = false;
+        self.back(Some(kept), step)
+    }
+
+    fn back(
+        &self,
+        kept: Option<&Kept>,
+        step: &mut dyn FnMut(Step),
+    ) -> Result<PerPool, ReserveError> {
+        let ledger = match kept {
+            Some(kept) => Ledger::under(&self.root, &kept.lock),
+            None => Ledger::lock(&self.root, &|| false),
+        };
+        let mut ledger = match ledger {
             Ok(ledger) => ledger,
             Err(error) if self.added.is_empty() => return Err(error.into()),
             Err(error) => return Err(stay(&self.root, self.entries(self.id), error.into())),
@@ -397,10 +428,17 @@ pub fn mapping<T>(
     Ok(mapped)
 }
 
+/// While it lives no other hugemr counts or changes pools. To be had before memory is unmapped whose pages are to be given back:
+/// between the two they are free, and who counted on them would find them gone.
+#[derive(Debug)]
+pub struct Kept {
+    lock: Lock,
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         if self.live
-            && let Err(error) = self.back(&mut |_| ())
+            && let Err(error) = self.back(None, &mut |_| ())
         {
             tracing::warn!(%error, added = ?self.added, "huge pages not given back");
         }

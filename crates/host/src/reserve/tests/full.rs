@@ -177,6 +177,22 @@ fn nobody_counts_between_mapping_and_the_word_of_it() {
     drop((list, second));
 }
 
+/// Pages that were unmapped and are going to be given back are for nobody else.
+#[test]
+fn nobody_counts_between_unmapping_and_giving_back() {
+    let tree = Tree::new();
+    let sim = Sim::new(&tree, [0, 0], [100, 100]);
+    let first = reserve(&sim, 10, Spread::Even).unwrap();
+    first.mapped().unwrap();
+    let kept = first.keep_from_others().unwrap();
+    assert!(Lock::take(&sim.0, &|| true).is_err());
+    let taken = first.give_back_under(&kept, &mut |_| ()).unwrap();
+    assert_eq!(taken, [(Some(0), 5), (Some(1), 5)]);
+    drop(kept);
+    assert!(Lock::take(&sim.0, &|| true).is_ok());
+    assert!(ledger::look(&sim.0).unwrap().is_empty());
+}
+
 #[test]
 fn the_pages_of_the_dead_are_told() {
     let tree = Tree::new();
