@@ -63,8 +63,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "reserve-counts-while-mapping",
         file: "crates/host/src/reserve/mod.rs",
-        text: "    let mut ledger = Ledger::lock(&first.root, cancel)?;\n    let mapped = map();",
-        replacement: "    let mapped = map();\n    let mut ledger = Ledger::lock(&first.root, cancel)?;",
+        text: "let mapped = map();",
+        replacement: "let mapped = { drop(ledger); map() }; let mut ledger = Ledger::lock(&first.root, cancel)?;",
         target: HOST,
         test: "reserve::tests::full::nobody_counts_between_mapping_and_the_word_of_it",
     },
