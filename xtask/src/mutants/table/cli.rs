@@ -87,8 +87,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "limits-missing-unnoted",
         file: "crates/cli/src/limits.rs",
-        text: "        note(format!(\n            \"--limits {file}",
-        replacement: "        drop(format!(\n            \"--limits {file}",
+        text: "let named = args.limits.as_ref().filter(|_| typed.has(\"limits\"));",
+        replacement: "let named = args.limits.as_ref().filter(|_| !typed.has(\"limits\"));",
         target: "-p hugemr-cli --test limits",
         test: "file::a_file_that_is_typed_and_not_there_is_noted_where_it_is_only_read",
     },
