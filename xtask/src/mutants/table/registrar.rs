@@ -47,8 +47,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "lookup-last-byte",
         file: "crates/core/src/key_table/index.rs",
-        text: "(more <= behind).then_some",
-        replacement: "(more <= behind + 1).then_some",
+        text: "(within < room).then_some",
+        replacement: "(within <= room).then_some",
         target: CORE,
         test: "key_table::tests::the_end_of_the_address_space_is_an_ordinary_border",
     },
@@ -63,8 +63,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "lookup-shift",
         file: "crates/core/src/key_table/index.rs",
-        text: "above: !(chunk - 1),",
-        replacement: "above: !chunk,",
+        text: "at & (self.chunk - 1)",
+        replacement: "at & (self.chunk / 2 - 1)",
         target: CORE,
         test: "key_table::tests::lookup_and_split_agree_with_the_model",
     },
