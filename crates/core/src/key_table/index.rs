@@ -7,7 +7,7 @@
 //! the page table of UCX.
 //!
 //! A loop over look-ups of equal chunks has 16 instructions for each where the chunk is a power of two, else 18; a bare loop that
-//! computes the number, loads the key and checks nothing has 6 and 9. That is 0.9 and 1.5 ns on an EPYC of 2.4 GHz (Zen 3), beside
+//! computes the number, loads the key and checks nothing has 6 and 9. At best that is 0.9 and 1.3 ns on an EPYC of 2.4 GHz (Zen 3), beside
 //! 0.6 and 0.9 ns. It is bound by how many instructions and jumps the CPU takes in, not by waiting: while others use the machine,
 //! about twice as long was measured.
 

@@ -1,3 +1,4 @@
+use super::roads::missing_ends;
 use super::*;
 use crate::mapping::{Kind, MapRequest, Mapping};
 use proptest::prelude::*;

@@ -22,7 +22,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "populate-begins-of-pages",
-        file: "crates/host/src/populate.rs",
+        file: "crates/host/src/populate/roads.rs",
         text: "(number + 1) * page - base",
         replacement: "number * page",
         target: HOST,
@@ -30,7 +30,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "populate-pages-that-are-there",
-        file: "crates/host/src/populate.rs",
+        file: "crates/host/src/populate/roads.rs",
         text: "there[sys::size((end - from) / base)] & 1 == 0",
         replacement: "there[sys::size((end - from) / base)] & 1 < 2",
         target: HOST,
