@@ -13,6 +13,8 @@
 
 use super::Entry;
 use super::buckets::Buckets;
+use super::reciprocal::Reciprocal;
+use super::scale::Scale;
 use crate::backend::Rkey;
 
 /// The keys of one MR.
@@ -36,19 +38,29 @@ pub(super) struct Index<L> {
 /// that there is such a chunk and that it is long enough. What a look-up needs comes first, in one cache line.
 #[repr(C, align(64))]
 struct Equal<L> {
-    /// Address of the first whole chunk.
+    /// Address of the first whole chunk, less the bias of a scale.
     origin: u64,
     /// Length of a whole chunk; 0 in a table of other MRs.
     chunk: u64,
-    by: Reciprocal,
+    way: Way,
     /// Chunks before the whole ones: 1 where the first is shorter, else 0.
     before: usize,
     /// At least one, but in a table of other MRs.
     whole: Box<[MrKeys<L>]>,
+    /// Divides by the chunk.
+    by: Reciprocal,
     /// Length of a shorter first chunk, or 0.
     lead: u64,
     first: Option<MrKeys<L>>,
     last: Option<MrKeys<L>>,
+}
+
+/// From an offset to the number of a chunk and whether a range ends there.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Where the table has not too many chunks for it.
+    Scale(Scale),
+    Divide(Reciprocal),
 }
 
 impl<L: Copy> Index<L> {
@@ -169,12 +181,23 @@ impl<L: Copy> Equal<L> {
         // One entry alone is whole.
         let last = shorter(entries.get(before..).and_then(<[_]>::last));
         let base = entries.first().map_or(0, |entry| entry.addr);
+        let way = match Scale::new(chunk, whole.len()) {
+            Some(scale) => Way::Scale(scale),
+            // Chunks of one byte.
+            None if by.is_shift() => return None,
+            None => Way::Divide(by),
+        };
+        let bias = match way {
+            Way::Scale(scale) => scale.bias(),
+            Way::Divide(_) => 0,
+        };
         Some(Self {
-            origin: base.wrapping_add(lead),
+            origin: base.wrapping_add(lead).wrapping_sub(bias),
             chunk,
-            by,
+            way,
             before,
             whole,
+            by,
             lead,
             first,
             last,
@@ -186,9 +209,10 @@ impl<L: Copy> Equal<L> {
         Self {
             origin: 0,
             chunk: 0,
-            by: Reciprocal::ONE,
+            way: Way::Divide(Reciprocal::ONE),
             before: 0,
             whole: Box::default(),
+            by: Reciprocal::ONE,
             lead: 0,
             first: None,
             last: None,
@@ -207,18 +231,23 @@ impl<L: Copy> Equal<L> {
         let whole = &*self.whole;
         // An address before the origin wraps, and becomes a number that no chunk has.
         let at = addr.wrapping_sub(self.origin);
-        let (number, within) = if self.by.is_shift() {
-            (at >> self.by.shift, at & (self.chunk - 1))
-        } else {
-            // Beyond the largest dividend the number may be too high, and never too low: then this wraps, too.
-            let number = self.by.divide(at);
-            (number, at.wrapping_sub(number.wrapping_mul(self.chunk)))
+        // A loop over look-ups of one length finds the room once.
+        let room = self.chunk.saturating_sub(more);
+        let (number, fits) = match self.way {
+            Way::Scale(scale) => {
+                let (number, place) = scale.place(at);
+                (number, place < scale.limit(room))
+            }
+            Way::Divide(by) => {
+                // Beyond the largest dividend the number may be too high, and never too low: then this wraps, too.
+                let number = by.multiply(at);
+                let within = at.wrapping_sub(number.wrapping_mul(self.chunk));
+                (number, within < room)
+            }
         };
         let index = usize::try_from(number).ok()?;
         let keys = *whole.get(index)?;
-        // A loop over look-ups of one length finds the room once.
-        let room = self.chunk.saturating_sub(more);
-        (within < room).then_some(super::Key {
+        fits.then_some(super::Key {
             lkey: keys.lkey,
             rkey: keys.rkey,
             index: index + self.before,
@@ -268,63 +297,10 @@ impl<L> Equal<L> {
     }
 }
 
-/// Division by a constant as a shift, or as a multiplication; exact for every dividend up to the largest one it was made for.
-#[derive(Clone, Copy, Debug)]
-struct Reciprocal {
-    /// `ceil(2^(64 + shift) / divisor)`; 0 where the divisor is a power of two.
-    factor: u64,
-    /// `floor(log2(divisor))`.
-    shift: u32,
-}
-
-impl Reciprocal {
-    /// Division by 1.
-    const ONE: Self = Self {
-        factor: 0,
-        shift: 0,
-    };
-
-    /// `None` for 0, or where a dividend up to `largest` would come out wrong.
-    ///
-    /// With `error = factor * divisor - 2^(64 + shift)`, which is less than `divisor`:
-    /// `x * factor / 2^(64 + shift) = x / divisor + x * error / (divisor * 2^(64 + shift))`. The fraction of `x / divisor` is
-    /// at most `(divisor - 1) / divisor`, so the floor is exact while `x * error < 2^(64 + shift)`: at least up to 2^63, since
-    /// the divisor is below `2^(shift + 1)`. Beyond, it may be too high; it is never too low.
-    fn new(divisor: u64, largest: u64) -> Option<Self> {
-        let shift = divisor.checked_ilog2()?;
-        if divisor.is_power_of_two() {
-            return Some(Self { factor: 0, shift });
-        }
-        let power = 1u128 << (64 + shift);
-        let factor = power.div_ceil(u128::from(divisor));
-        let error = factor * u128::from(divisor) - power;
-        let exact = u128::from(largest) * error < power;
-        let factor = u64::try_from(factor).ok()?;
-        exact.then_some(Self { factor, shift })
-    }
-
-    /// Whether the divisor is a power of two.
-    #[inline(always)]
-    fn is_shift(self) -> bool {
-        self.factor == 0
-    }
-
-    #[inline(always)]
-    fn divide(self, dividend: u64) -> u64 {
-        if self.is_shift() {
-            return dividend >> self.shift;
-        }
-        let high = (u128::from(dividend) * u128::from(self.factor)) >> 64;
-        let high = high as u64;
-        high >> self.shift
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::Lkey;
-    use proptest::prelude::*;
 
     fn index(ranges: &[(u64, u64)], contiguous: bool) -> Index<Lkey> {
         let entries = ranges.iter().map(|(addr, len)| Entry {
@@ -365,67 +341,6 @@ mod tests {
 
     /// A length of which two exceed what its reciprocal divides exactly.
     const WRONG: u64 = (1 << 63) - 1;
-
-    /// Largest dividend at which the formula promises to be exact, for a divisor.
-    fn largest(divisor: u64) -> u64 {
-        let exact = |x: &u64| Reciprocal::new(divisor, *x).is_some();
-        if exact(&u64::MAX) {
-            return u64::MAX;
-        }
-        // Exactness is monotone.
-        let (mut yes, mut no) = (0, u64::MAX);
-        while no - yes > 1 {
-            let middle = yes + (no - yes) / 2;
-            *(if exact(&middle) { &mut yes } else { &mut no }) = middle;
-        }
-        yes
-    }
-
-    #[test]
-    fn small_divisors_divide_exactly_up_to_their_largest_dividend() {
-        for divisor in 1u64..2000 {
-            let top = largest(divisor);
-            assert!(top >= 1 << 63, "{divisor}: {top}");
-            let by = Reciprocal::new(divisor, top).unwrap();
-            let edges = (0..3000).chain(top - 3000..=top);
-            for x in edges {
-                assert_eq!(by.divide(x), x / divisor, "{x} / {divisor}");
-            }
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(3000))]
-
-        #[test]
-        fn the_reciprocal_divides_exactly(
-            divisor in (1u64.., 0u32..63).prop_map(|(d, less)| (d >> less).max(1)),
-            x in any::<u64>(),
-            less in 0u32..63,
-        ) {
-            let top = largest(divisor);
-            let by = Reciprocal::new(divisor, top).unwrap();
-            let x = (x >> less).min(top);
-            let multiple = x - x % divisor;
-            for x in [x, multiple, multiple.saturating_sub(1), multiple | 1, top, top - 1] {
-                let x = x.min(top);
-                prop_assert_eq!(by.divide(x), x / divisor, "{} / {}", x, divisor);
-            }
-            let last = top - top % divisor;
-            let before = last.saturating_sub(1);
-            prop_assert_eq!(by.divide(before), before / divisor);
-            prop_assert!(by.divide(u64::MAX) >= u64::MAX / divisor);
-        }
-    }
-
-    #[test]
-    fn powers_of_two_are_shifted_and_zero_divides_nothing() {
-        assert!(Reciprocal::new(0, 1).is_none());
-        for log in 0..64 {
-            let by = Reciprocal::new(1 << log, u64::MAX).unwrap();
-            assert_eq!((by.factor, by.divide(u64::MAX)), (0, u64::MAX >> log));
-        }
-    }
 
     #[test]
     fn what_a_look_up_of_equal_chunks_needs_is_one_cache_line() {

@@ -32,6 +32,8 @@ mod buckets;
 mod error;
 mod export;
 mod index;
+mod reciprocal;
+mod scale;
 mod split;
 
 pub use error::{ImportError, LookupError, MissingRange, TableError};
