@@ -1,19 +1,19 @@
 //! Where an offset lies, in a few nanoseconds.
 //!
-//! Most tables are made of equal chunks without a gap: then the number of the MR is a shift, or a multiplication by
-//! the reciprocal of the chunk, and one load fetches the keys (8 bytes an MR). Two comparisons are all checks there are: that
-//! the table has that chunk, and that the range ends in it. Other tables have [`Buckets`] (24 bytes
-//! an MR and at most 16 for the buckets). Binary searches of any kind were measured to be slower than both, and than
-//! the page table of UCX.
+//! Most tables are made of equal chunks without a gap: then one multiplication by the reciprocal of the chunk tells the number
+//! of the MR and how far in it the offset is ([`Scale`]), and one load fetches a key (8 bytes an MR, lkeys and rkeys apart). Two
+//! comparisons are all checks there are: that the table has that chunk, and that the range ends in it. Other tables have
+//! [`Buckets`] (24 bytes an MR and at most 16 for the buckets). Binary searches of any kind were measured to be slower than
+//! both, and than the page table of UCX.
 //!
-//! A loop over look-ups of equal chunks has 16 instructions for each where the chunk is a power of two, else 18; a bare loop that
-//! computes the number, loads the key and checks nothing has 6 and 9. At best that is 0.9 and 1.3 ns on an EPYC of 2.4 GHz (Zen 3), beside
-//! 0.6 and 0.9 ns. It is bound by how many instructions and jumps the CPU takes in, not by waiting: while others use the machine,
-//! about twice as long was measured.
+//! A loop over look-ups of equal chunks has 14 instructions for each (15 where chunks are so long that the scale has units of
+//! 4 KiB); a bare loop that computes the number, loads the key and checks nothing has 6 where the chunk is a power of two, else
+//! 9. On an EPYC of 2.4 GHz (Zen 3) both take 1.1 to 1.6 ns where the chunk is no power of two. It is bound by how many
+//! instructions and jumps the CPU takes in, not by waiting: while others use the machine, up to twice as long was measured, and
+//! 1.4 times as long where the loop crosses a cache line.
 
 use super::Entry;
 use super::buckets::Buckets;
-use super::reciprocal::Reciprocal;
 use super::scale::Scale;
 use crate::backend::Rkey;
 
@@ -42,32 +42,25 @@ struct Equal<L> {
     origin: u64,
     /// Length of a whole chunk; 0 in a table of other MRs.
     chunk: u64,
-    way: Way,
+    scale: Scale,
+    /// Keys of the whole chunks, at least one but in a table of other MRs. Local and remote ones apart: who posts work needs one of
+    /// them, and twice as many are in the cache.
+    rkeys: Box<[Rkey]>,
+    /// As many.
+    lkeys: Box<[L]>,
     /// Chunks before the whole ones: 1 where the first is shorter, else 0.
     before: usize,
-    /// At least one, but in a table of other MRs.
-    whole: Box<[MrKeys<L>]>,
-    /// Divides by the chunk.
-    by: Reciprocal,
     /// Length of a shorter first chunk, or 0.
     lead: u64,
     first: Option<MrKeys<L>>,
     last: Option<MrKeys<L>>,
 }
 
-/// From an offset to the number of a chunk and whether a range ends there.
-#[derive(Clone, Copy)]
-enum Way {
-    /// Where the table has not too many chunks for it.
-    Scale(Scale),
-    Divide(Reciprocal),
-}
-
 impl<L: Copy> Index<L> {
     /// `entries` are valid; `reach` is the offset of their last byte.
     pub(super) fn new(entries: Vec<Entry<L>>, reach: u64, contiguous: bool) -> Self {
         let chunk = contiguous.then(|| equal(&entries)).flatten();
-        match chunk.and_then(|chunk| Equal::new(&entries, chunk, reach)) {
+        match chunk.and_then(|chunk| Equal::new(&entries, chunk)) {
             Some(equal) => Self {
                 equal,
                 buckets: None,
@@ -159,45 +152,35 @@ fn equal<L>(entries: &[Entry<L>]) -> Option<u64> {
 }
 
 impl<L: Copy> Equal<L> {
-    /// `entries` are equal chunks, whose last byte has the offset `reach`. `None` where the chunk does not divide all offsets.
-    fn new(entries: &[Entry<L>], chunk: u64, reach: u64) -> Option<Self> {
-        let keys = |entry: &Entry<L>| MrKeys {
-            lkey: entry.lkey,
-            rkey: entry.rkey,
-        };
+    /// `entries` are equal chunks. `None` where there is no scale for them.
+    fn new(entries: &[Entry<L>], chunk: u64) -> Option<Self> {
         let lead = match entries.first() {
             Some(first) if first.len < chunk => first.len,
             _ => 0,
         };
-        let by = Reciprocal::new(chunk, reach - lead)?;
-        let whole: Box<[MrKeys<L>]> = entries
-            .iter()
-            .filter(|entry| entry.len == chunk)
-            .map(keys)
-            .collect();
-        let shorter = |entry: Option<&Entry<L>>| entry.filter(|e| e.len < chunk).map(keys);
+        let whole = || entries.iter().filter(|entry| entry.len == chunk);
+        let rkeys: Box<[Rkey]> = whole().map(|entry| entry.rkey).collect();
+        let lkeys: Box<[L]> = whole().map(|entry| entry.lkey).collect();
+        let shorter = |entry: Option<&Entry<L>>| {
+            let entry = entry.filter(|entry| entry.len < chunk)?;
+            Some(MrKeys {
+                lkey: entry.lkey,
+                rkey: entry.rkey,
+            })
+        };
         let first = shorter(entries.first());
         let before = usize::from(first.is_some());
         // One entry alone is whole.
         let last = shorter(entries.get(before..).and_then(<[_]>::last));
         let base = entries.first().map_or(0, |entry| entry.addr);
-        let way = match Scale::new(chunk, whole.len()) {
-            Some(scale) => Way::Scale(scale),
-            // Chunks of one byte.
-            None if by.is_shift() => return None,
-            None => Way::Divide(by),
-        };
-        let bias = match way {
-            Way::Scale(scale) => scale.bias(),
-            Way::Divide(_) => 0,
-        };
+        let scale = Scale::new(chunk, rkeys.len())?;
         Some(Self {
-            origin: base.wrapping_add(lead).wrapping_sub(bias),
+            origin: base.wrapping_add(lead).wrapping_sub(scale.bias()),
             chunk,
-            way,
+            scale,
+            rkeys,
+            lkeys,
             before,
-            whole,
-            by,
             lead,
             first,
             last,
@@ -209,10 +192,10 @@ impl<L: Copy> Equal<L> {
         Self {
             origin: 0,
             chunk: 0,
-            way: Way::Divide(Reciprocal::ONE),
+            scale: Scale::NONE,
+            rkeys: Box::default(),
+            lkeys: Box::default(),
             before: 0,
-            whole: Box::default(),
-            by: Reciprocal::ONE,
             lead: 0,
             first: None,
             last: None,
@@ -228,28 +211,19 @@ impl<L: Copy> Equal<L> {
     #[inline(always)]
     fn find(&self, addr: u64, more: u64) -> Option<super::Key<L>> {
         // Fetched here, or a loop would fetch where it begins for each look-up.
-        let whole = &*self.whole;
+        let rkeys = &*self.rkeys;
+        let lkeys = self.lkeys.get(..rkeys.len())?;
         // An address before the origin wraps, and becomes a number that no chunk has.
         let at = addr.wrapping_sub(self.origin);
         // A loop over look-ups of one length finds the room once.
         let room = self.chunk.saturating_sub(more);
-        let (number, fits) = match self.way {
-            Way::Scale(scale) => {
-                let (number, place) = scale.place(at);
-                (number, place < scale.limit(room))
-            }
-            Way::Divide(by) => {
-                // Beyond the largest dividend the number may be too high, and never too low: then this wraps, too.
-                let number = by.multiply(at);
-                let within = at.wrapping_sub(number.wrapping_mul(self.chunk));
-                (number, within < room)
-            }
-        };
+        let (number, fits) = self.scale.place(at, room);
         let index = usize::try_from(number).ok()?;
-        let keys = *whole.get(index)?;
+        let rkey = *rkeys.get(index)?;
+        let lkey = *lkeys.get(index)?;
         fits.then_some(super::Key {
-            lkey: keys.lkey,
-            rkey: keys.rkey,
+            lkey,
+            rkey,
             index: index + self.before,
         })
     }
@@ -261,9 +235,9 @@ impl<L: Copy> Equal<L> {
             Some(whole) => whole,
             None => return self.first,
         };
-        match self.whole.get(whole) {
-            Some(keys) => Some(*keys),
-            None => self.last.filter(|_| whole == self.whole.len()),
+        match (self.lkeys.get(whole), self.rkeys.get(whole)) {
+            (Some(&lkey), Some(&rkey)) => Some(MrKeys { lkey, rkey }),
+            _ => self.last.filter(|_| whole == self.rkeys.len()),
         }
     }
 
@@ -288,12 +262,15 @@ impl<L> Equal<L> {
         let Some(at) = offset.checked_sub(self.lead) else {
             return 0;
         };
-        let number = usize::try_from(self.by.divide(at));
-        number.map_or(usize::MAX, |number| number + self.before)
+        let number = at.checked_div(self.chunk).map(usize::try_from);
+        match number {
+            Some(Ok(number)) => number + self.before,
+            _ => usize::MAX,
+        }
     }
 
     fn count(&self) -> usize {
-        self.before + self.whole.len() + usize::from(self.last.is_some())
+        self.before + self.rkeys.len() + usize::from(self.last.is_some())
     }
 }
 
@@ -316,36 +293,29 @@ mod tests {
 
     #[test]
     fn each_kind_of_table_gets_its_index() {
-        let equal = |ranges: &[_]| {
-            let index = index(ranges, true);
-            index.buckets.is_none().then_some(index.equal.by)
-        };
-        let shift = |ranges: &[_]| equal(ranges).is_some_and(Reciprocal::is_shift);
-        assert!(shift(&[(10, 8)]));
-        assert!(shift(&[(0, 8), (8, 8), (16, 8)]));
-        assert!(shift(&[(6, 2), (8, 8), (16, 8), (24, 1)]));
-        assert!(shift(&[(6, 2), (8, 8)]));
-        assert!(shift(&[(0, 8), (8, 3)]));
-        let stride = |ranges: &[_]| equal(ranges).is_some_and(|by| !by.is_shift());
-        assert!(stride(&[(0, 12)]));
-        assert!(stride(&[(0, 12), (12, 12), (24, 12)]));
-        assert!(stride(&[(0, 1), (1, 12), (13, 12), (25, 7)]));
+        let equal = |ranges: &[_]| index(ranges, true).buckets.is_none();
+        assert!(equal(&[(10, 8)]));
+        assert!(equal(&[(0, 8), (8, 8), (16, 8)]));
+        assert!(equal(&[(6, 2), (8, 8), (16, 8), (24, 1)]));
+        assert!(equal(&[(6, 2), (8, 8)]));
+        assert!(equal(&[(0, 8), (8, 3)]));
+        assert!(equal(&[(0, 12), (12, 12), (24, 12)]));
+        assert!(equal(&[(0, 1), (1, 12), (13, 12), (25, 7)]));
         let buckets = |ranges: &[_], touch| index(ranges, touch).buckets.is_some();
         assert!(buckets(&[(0, 8), (8, 9), (17, 8), (25, 8)], true));
         assert!(buckets(&[(0, 9), (9, 8), (17, 8)], true));
         assert!(buckets(&[(0, 8), (16, 8)], false));
-        assert!(stride(&[(0, 1), (1, u64::MAX)]));
-        // Such a dividend would come out wrong.
-        assert!(buckets(&[(0, WRONG), (WRONG, WRONG)], true));
+        // There is no scale for them.
+        assert!(buckets(&[(0, 1), (1, 1)], true));
+        assert!(buckets(&[(0, LONG), (LONG, LONG)], true));
     }
 
-    /// A length of which two exceed what its reciprocal divides exactly.
-    const WRONG: u64 = (1 << 63) - 1;
+    /// A length of which not even two can be told apart by one multiplication.
+    const LONG: u64 = (1 << 63) - 1;
 
     #[test]
     fn what_a_look_up_of_equal_chunks_needs_is_one_cache_line() {
-        let line = std::mem::offset_of!(Equal<Lkey>, whole) + size_of::<Box<[MrKeys<Lkey>]>>();
+        let line = std::mem::offset_of!(Equal<Lkey>, lkeys) + size_of::<Box<[Lkey]>>();
         assert!(line <= 64 && align_of::<Equal<Lkey>>() == 64);
-        assert_eq!(size_of::<MrKeys<Lkey>>(), 8);
     }
 }

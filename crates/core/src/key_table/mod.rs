@@ -32,7 +32,6 @@ mod buckets;
 mod error;
 mod export;
 mod index;
-mod reciprocal;
 mod scale;
 mod split;
 

@@ -1,24 +1,50 @@
 //! The number of an equal chunk, and whether a range ends in it, by one multiplication.
 
+/// log2 of a coarse unit: 4 KiB.
+const GRAIN: u32 = 12;
+
 /// Takes offsets to a line on which each chunk is `2^64` long: the upper half of the product is the number of the chunk, the
-/// lower half says where in it the offset is. What the factor is off by adds up along the chunks, so a table may have too
-/// many chunks for it: 3,849 of 66 MiB always fit, and any number whose length is a power of two.
+/// lower half says where in it the offset is.
+///
+/// What the factor is off by adds up along the chunks. Where that is too much (it never is where their length is a power of two, nor
+/// for up to 3,849 chunks of 66 MiB), the line takes units of 4 KiB instead of bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     /// `2^64 / chunk`, rounded up or down; not 0.
     factor: u64,
     /// 0 where the factor is rounded up, 1 where it is rounded down.
     bias: u32,
+    coarse: bool,
 }
 
 impl Scale {
-    /// `None` where one of `count` chunks would come out wrong, or the chunk is shorter than 2 bytes.
-    ///
+    /// By which nothing is found.
+    pub(super) const NONE: Self = Self {
+        factor: 0,
+        bias: 0,
+        coarse: false,
+    };
+
+    /// `None` where one of `count` chunks would come out wrong: those of one byte, some that are no multiple of 4 KiB, and some of
+    /// more than 1 TiB.
+    pub(super) fn new(chunk: u64, count: usize) -> Option<Self> {
+        let coarse = || {
+            let units = chunk >> GRAIN;
+            let whole = units << GRAIN == chunk;
+            let scale = whole.then(|| Self::fine(units, count)).flatten()?;
+            Some(Self {
+                coarse: true,
+                ..scale
+            })
+        };
+        Self::fine(chunk, count).or_else(coarse)
+    }
+
     /// Rounded up, with `error = factor * chunk - 2^64`: the byte `within` of chunk `n` becomes
     /// `n * 2^64 + n * error + within * factor`. Rounded down, with `error = 2^64 - factor * chunk` and bytes counted from 1:
     /// `n * 2^64 - n * error + (within + 1) * factor`. While `count * error` is less than a factor, each chunk stays in its own
     /// stretch of `2^64` and no byte gets to where the next one is: both halves are exact.
-    pub(super) fn new(chunk: u64, count: usize) -> Option<Self> {
+    fn fine(chunk: u64, count: usize) -> Option<Self> {
         let line = 1u128 << 64;
         let down = line.checked_div(chunk.into())?;
         let below = line - down * u128::from(chunk);
@@ -27,7 +53,11 @@ impl Scale {
             // One less, so that the last byte of a chunk is below u64::MAX, the highest limit.
             let most = u128::from(factor.checked_sub(1)?);
             let errors = error.checked_mul(count as u128)?;
-            (errors < most).then_some(Self { factor, bias })
+            (errors < most).then_some(Self {
+                factor,
+                bias,
+                coarse: false,
+            })
         };
         let up = match below {
             0 => fits(down, 0, 0),
@@ -38,29 +68,33 @@ impl Scale {
 
     /// How many bytes before the first chunk the offsets begin that are given to [`place`](Self::place).
     pub(super) fn bias(self) -> u64 {
-        self.bias.into()
+        let bias = u64::from(self.bias);
+        if self.coarse { bias << GRAIN } else { bias }
     }
 
-    /// The chunk of an offset, and a place in it to compare with [`limit`](Self::limit).
+    /// The chunk of an offset, and whether the offset is among its first `room` bytes; `room` is at most the chunk. In coarse units
+    /// it may say no of the last byte of room and the 4 KiB before it.
     ///
-    /// Behind the last chunk the number may be too high or too low, but is no chunk's. The byte that is offset 0 where there is a bias
-    /// is before the first chunk, and gets a place that no limit is above.
+    /// Behind the last chunk the number may be too high or too low, but is no chunk's.
     #[inline(always)]
-    pub(super) fn place(self, offset: u64) -> (u64, u64) {
-        let product = u128::from(offset) * u128::from(self.factor);
-        let within = product as u64;
-        (
-            (product >> 64) as u64,
-            within.wrapping_sub(self.bias.into()),
-        )
+    pub(super) fn place(self, offset: u64, room: u64) -> (u64, bool) {
+        if self.coarse {
+            // Of a unit all bytes must be among them.
+            self.place_units(offset >> GRAIN, room >> GRAIN)
+        } else {
+            self.place_units(offset, room)
+        }
     }
 
-    /// The first `room` bytes of a chunk have places below this, and no others have; `room` is at most the chunk.
     #[inline(always)]
-    pub(super) fn limit(self, room: u64) -> u64 {
+    fn place_units(self, offset: u64, room: u64) -> (u64, bool) {
+        let product = u128::from(offset) * u128::from(self.factor);
+        // The unit that is offset 0 where there is a bias is before the first chunk, and wraps: no limit is above it.
+        let within = (product as u64).wrapping_sub(self.bias.into());
         // Only a whole chunk comes to 2^64 and more. Without a branch, or the compiler makes two loops of one.
         let (limit, beyond) = room.overflowing_mul(self.factor);
-        limit | u64::from(beyond).wrapping_neg()
+        let limit = limit | u64::from(beyond).wrapping_neg();
+        ((product >> 64) as u64, within < limit)
     }
 }
 
@@ -69,35 +103,44 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The highest number of chunks that there is a scale for; 0 where there is none for one.
-    fn most(chunk: u64) -> usize {
-        let fits = |count: &usize| Scale::new(chunk, *count).is_some();
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+
+    /// The highest number of chunks that `new` has a scale for; 0 where there is none for one.
+    fn most(new: impl Fn(u64, usize) -> Option<Scale>, chunk: u64) -> usize {
         let (mut yes, mut no) = (0, 1 << 63);
         while no - yes > 1 {
             let middle = yes + (no - yes) / 2;
-            *(if fits(&middle) { &mut yes } else { &mut no }) = middle;
+            *(if new(chunk, middle).is_some() {
+                &mut yes
+            } else {
+                &mut no
+            }) = middle;
         }
         yes
     }
 
     /// What the offset `at` and the room must come to.
-    fn check(chunk: u64, count: usize, at: u64, room: u64) -> Result<(), TestCaseError> {
-        let scale = Scale::new(chunk, count).unwrap();
-        let (number, place) = scale.place(at.wrapping_add(scale.bias()));
-        let fits = number < count as u64 && place < scale.limit(room);
-        let really = at / chunk < count as u64 && at % chunk < room;
-        prop_assert_eq!(
-            fits,
-            really,
-            "{} of {} x {}, room {}: {:?}",
-            at,
-            count,
-            chunk,
-            room,
-            scale
-        );
-        if really {
-            prop_assert_eq!(number, at / chunk);
+    fn check(
+        scale: Scale,
+        (chunk, count): (u64, usize),
+        at: u64,
+        room: u64,
+    ) -> Result<(), TestCaseError> {
+        let (number, holds) = scale.place(at.wrapping_add(scale.bias()), room);
+        let found = (number < count as u64 && holds).then_some(number);
+        let really = (at / chunk < count as u64 && at % chunk < room).then_some(at / chunk);
+        let unsure = scale.coarse && room.saturating_sub(at % chunk) <= 1 << GRAIN;
+        if found.is_some() || !unsure {
+            prop_assert_eq!(
+                found,
+                really,
+                "{} of {} x {}, room {}",
+                at,
+                count,
+                chunk,
+                room
+            );
         }
         Ok(())
     }
@@ -106,11 +149,12 @@ mod tests {
     fn every_byte_of_small_chunks_has_its_place() {
         for chunk in 2..40 {
             for count in [1, 2, 3, 50] {
-                let ends = (chunk * count as u64 + 100..).step_by(977);
-                let all = (0..chunk * count as u64 + 100).chain(ends.take(100));
-                for at in all.chain(u64::MAX - 100..=u64::MAX) {
+                let scale = Scale::new(chunk, count).unwrap();
+                let end = chunk * count as u64 + 100;
+                let beyond = (end..).step_by(977).take(100);
+                for at in (0..end).chain(beyond).chain(u64::MAX - 100..=u64::MAX) {
                     for room in 0..=chunk {
-                        check(chunk, count, at, room).unwrap();
+                        check(scale, (chunk, count), at, room).unwrap();
                     }
                 }
             }
@@ -118,45 +162,60 @@ mod tests {
     }
 
     #[test]
-    fn powers_of_two_have_as_many_chunks_as_there_are_and_others_fewer_than_promised() {
+    fn how_many_chunks_a_scale_has_room_for() {
         for log in 1..64 {
             let chunk = 1u64 << log;
             let count = usize::try_from(u64::MAX / chunk).unwrap();
-            assert!(Scale::new(chunk, count).is_some(), "{log}");
+            assert!(Scale::fine(chunk, count).is_some(), "{log}");
         }
         assert!(Scale::new(0, 1).is_none() && Scale::new(1, 1).is_none());
-        let mib = 1u64 << 20;
-        assert!(most(66 * mib) >= 3849);
-        assert_eq!(most(3 << 30), 5);
+        assert!(most(Scale::fine, 66 * MIB) >= 3849);
+        assert_eq!(most(Scale::fine, 3 * GIB), 5);
+        assert!(most(Scale::new, 3 * GIB) > 10_000_000);
+        // No multiple of 4 KiB.
+        assert_eq!(
+            most(Scale::new, 3 * GIB + 1),
+            most(Scale::fine, 3 * GIB + 1)
+        );
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(3000))]
 
         #[test]
+        fn a_table_of_256_tib_has_a_scale(units in 1u64..=(1 << 28), fewer in 0u32..28) {
+            let chunk = (units >> fewer).max(1) << GRAIN;
+            let count = usize::try_from((1 << 48) / chunk).unwrap();
+            prop_assert!(Scale::new(chunk, count).is_some());
+        }
+
+        #[test]
         fn both_halves_are_exact(
-            chunk in (2u64.., 27u32..62).prop_map(|(chunk, less)| (chunk >> less).max(2)),
+            chunk in (2u64.., 18u32..62, any::<bool>()).prop_map(|(chunk, less, pages)| {
+                let chunk = (chunk >> less).max(2);
+                if pages { chunk.next_multiple_of(1 << GRAIN) } else { chunk }
+            }),
             few in any::<usize>(),
             number in any::<u64>(),
             within in any::<u64>(),
             room in any::<u64>(),
         ) {
-            let most = most(chunk).min(usize::try_from(u64::MAX / chunk).unwrap());
-            prop_assume!(most > 0);
-            for count in [1, most, 1 + few % most] {
+            let most = most(Scale::new, chunk).min(usize::try_from(u64::MAX / chunk).unwrap());
+            for count in [1, most.max(1), 1 + few % most.max(1)] {
+                // Long chunks of any length have none.
+                let Some(scale) = Scale::new(chunk, count) else { continue };
                 let last = (count - 1) as u64 * chunk;
-                let starts = [0, last, number % count as u64 * chunk];
-                for start in starts {
+                for start in [0, last, number % count as u64 * chunk] {
                     let room = room % (chunk + 1);
                     for within in [0, chunk - 1, within % chunk, room, room.saturating_sub(1)] {
                         for room in [0, 1, room, chunk - 1, chunk] {
-                            check(chunk, count, start.saturating_add(within), room)?;
+                            check(scale, (chunk, count), start.saturating_add(within), room)?;
                         }
                     }
                 }
                 let end = last.saturating_add(chunk);
                 for at in [end, end.saturating_add(chunk - 1), end.saturating_add(within), u64::MAX, u64::MAX - 1] {
-                    check(chunk, count, at, chunk)?;
+                    check(scale, (chunk, count), at, chunk)?;
                 }
             }
         }

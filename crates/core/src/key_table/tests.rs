@@ -134,6 +134,36 @@ fn the_end_of_the_address_space_is_an_ordinary_border() {
     );
 }
 
+/// So many chunks of such a length that a scale needs its bias, or units of 4 KiB.
+#[test]
+fn borders_of_many_equal_chunks_are_exact() {
+    const MIB: u64 = 1 << 20;
+    for (chunk, count) in [(64 * MIB, 10_000), (66 * MIB, 10_000), (3072 * MIB, 448)] {
+        for first in [chunk, 5 * MIB + 3] {
+            let base = (1 << 46) + 1;
+            let mut ranges = vec![(base, first)];
+            ranges.extend((0..count).map(|n| (base + first + n * chunk, chunk)));
+            let keys = table(&ranges);
+            for n in [0, 1, 2, count / 2, count - 1] {
+                let border = base + first + n * chunk;
+                let n = usize::try_from(n).unwrap();
+                for len in [1, 2, 4095, 4096, 4097, MIB + 1] {
+                    let index = |addr| keys.lookup(addr, len).map(|key| key.index);
+                    assert_eq!(index(border - len), Ok(n), "{chunk} {first} {n} {len}");
+                    assert_eq!(index(border), Ok(n + 1), "{chunk} {first} {n} {len}");
+                    if len > 1 {
+                        let crosses = LookupError::Crosses {
+                            first: n,
+                            last: n + 1,
+                        };
+                        assert_eq!(index(border - 1), Err(crosses), "{chunk} {first} {n} {len}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn all_addresses_can_be_registered() {
     let half = 1 << 63;
@@ -214,7 +244,7 @@ fn shapes() -> impl Strategy<Value = Vec<(u64, u64)>> {
 
 /// A list of MRs: a shape, scaled, and put at the bottom, in the middle or at the very top of the address space.
 fn lists() -> impl Strategy<Value = Vec<Entry>> {
-    (shapes(), 0u32..22, 0u8..4, 0u64..5).prop_map(|(shape, scale, place, off)| {
+    (shapes(), 0u32..28, 0u8..4, 0u64..5).prop_map(|(shape, scale, place, off)| {
         let total: u128 = shape
             .iter()
             .map(|(gap, len)| u128::from(gap + len) << scale)
