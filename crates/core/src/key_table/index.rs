@@ -8,7 +8,7 @@
 //!
 //! A loop over look-ups of equal chunks has 14 instructions for each (15 where chunks are so long that the scale has units of
 //! 4 KiB); a bare loop that computes the number, loads the key and checks nothing has 6 where the chunk is a power of two, else
-//! 9. On an EPYC of 2.4 GHz (Zen 3) both take 1.1 to 1.6 ns where the chunk is no power of two. It is bound by how many
+//! 9. On an EPYC of 2.4 GHz (Zen 3) both take 1.1 to 1.9 ns where the chunk is no power of two. It is bound by how many
 //! instructions and jumps the CPU takes in, not by waiting: while others use the machine, up to twice as long was measured, and
 //! 1.4 times as long where the loop crosses a cache line.
 
