@@ -91,6 +91,8 @@ pub struct Host {
     pub nodes: Option<Vec<Node>>,
     /// Huge pages reserved by mappings that have not touched them yet, of all nodes, by page size.
     pub reserved: Vec<(PageSize, u64)>,
+    /// Memory that pages of no pool can have, bytes: certainly, and at most; `None`: not read.
+    pub memory: Option<Limit>,
     /// Bytes that this process may pin (RLIMIT_MEMLOCK; no limit with CAP_IPC_LOCK); `None`: not read.
     pub memlock: Option<Limit>,
     /// Bytes that this process has pinned already.

@@ -45,13 +45,14 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
     if memory == MemoryKind::Real && asked.opened.simulated().is_some() {
         // Memory of this host on a simulated device: the pools are real, pinning is not.
         let real = host::read();
-        (asked.host.nodes, asked.host.reserved, asked.host.cgroup) =
-            (real.nodes, real.reserved, real.cgroup);
+        (asked.host.nodes, asked.host.reserved) = (real.nodes, real.reserved);
+        (asked.host.cgroup, asked.host.memory) = (real.cgroup, real.memory);
     }
     if command.alias_pages.is_some() {
         // A few pages stand for all: the pools do not bound the size.
         asked.host.nodes = None;
         asked.host.cgroup.clear();
+        asked.host.memory = None;
     }
     if memory == MemoryKind::Real {
         only_node(&mut asked, command.nodes.node)?;

@@ -1,7 +1,7 @@
 //! Ways out of a refused plan, as they are on this host and for this command, with the command lines.
 
 use hugemr_core::plan::{
-    Pages, Plan, PlanRequest, Refusal, Verdict, WayOut, plan, reserve_command,
+    Code, Pages, Plan, PlanRequest, Refusal, Verdict, WayOut, plan, reserve_command,
 };
 use hugemr_core::size::{Bytes, GIB, MIB, PageSize};
 use hugemr_host::facts::Memory;
@@ -85,7 +85,7 @@ fn of_no_pool(plan: &Plan) -> u64 {
         .saturating_sub(pooled.fold(0, u64::saturating_add))
 }
 
-/// The size that the memory of this host is enough for, on the pages of the first way that it is too little for.
+/// The size that the memory of this host is enough for, on the first pages of no pool for which nothing else is in the way.
 fn in_memory(
     verb: &str,
     what: &WhatArgs,
@@ -96,15 +96,26 @@ fn in_memory(
     let unit = if there >= 4 * GIB { GIB } else { MIB };
     let bytes = there / unit * unit;
     let way = WayOut::Smaller(bytes);
-    refusal.ways_out.iter().find_map(|other| {
-        let WayOut::Pages(pages) = other else {
+    if !matches!(refusal.code, Code::HugepageShort | Code::MemoryShort) {
+        return None;
+    }
+    let mut roomy = asked.host.clone();
+    roomy.memory = None;
+    let own = asked.request.pages;
+    let pages = [own, Pages::Thp, Pages::Only(PageSize::K4)];
+    pages.into_iter().find_map(|pages| {
+        let mut request = asked.request.clone();
+        request.pages = pages;
+        let whole = plan(&request, &asked.device, &roomy).ok()?;
+        if of_no_pool(&whole) <= there {
             return None;
-        };
-        let request = way.applied(&other.applied(&asked.request)?)?;
+        }
+        let request = way.applied(&request)?;
         passes(&request, what, asked, Some(there)).then(|| {
+            let set = (pages != own).then(|| ("pages", Some(words::pages_flag(pages))));
             let change = Change {
                 size: Some(Bytes(bytes).argument()),
-                set: vec![("pages", Some(words::pages_flag(pages.pages)))],
+                set: set.into_iter().collect(),
                 ..Change::default()
             };
             let commands = vec![what.typed.line(verb, &change)];

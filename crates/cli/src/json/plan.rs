@@ -235,6 +235,7 @@ fn resource(resource: Resource) -> String {
         Resource::EntriesPerMr => "entries_per_mr".to_owned(),
         Resource::HugePages(page) => format!("huge_pages_{}", page.bytes()),
         Resource::Cgroup(page) => format!("cgroup_hugetlb_{}", page.bytes()),
+        Resource::Memory => "memory".to_owned(),
         Resource::Memlock => "memlock".to_owned(),
     }
 }

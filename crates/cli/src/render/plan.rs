@@ -84,6 +84,7 @@ fn arithmetic(plan: &Plan) -> String {
         }
         let need = match check.resource {
             Resource::HugePages(page) => format!("{} x {page}", Grouped(check.need.0)),
+            Resource::Memory => Bytes(check.need.1).to_string(),
             Resource::MrLength | Resource::Memlock | Resource::Cgroup(_) => {
                 words::amount(check.resource, check.need.1)
             }

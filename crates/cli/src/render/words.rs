@@ -6,7 +6,7 @@ use hugemr_core::chunks::Segment;
 use hugemr_core::fact::Limit;
 use hugemr_core::host::{Driver, Platform};
 use hugemr_core::plan::{Alternative, Pages, Plan, Resource};
-use hugemr_core::size::{Bytes, Count, Grouped, PageSize};
+use hugemr_core::size::{Bytes, Count, Grouped, MIB, PageSize};
 
 /// `14 MRs x 64 GiB`, `3 MRs x 64 GiB and 1 of 2 GiB`, `1 MR of 5 GiB`.
 pub(crate) fn mrs(segments: &[Segment]) -> String {
@@ -136,6 +136,7 @@ pub(crate) fn limit(resource: Resource, limit: &Limit) -> String {
 pub(crate) fn amount(resource: Resource, n: u64) -> String {
     match resource {
         Resource::MrLength | Resource::Cgroup(_) => Bytes(n).to_string(),
+        Resource::Memory => Bytes(n / MIB * MIB).to_string(),
         Resource::Memlock => format!("{} KiB", Grouped(n.div_ceil(1024))),
         _ => Grouped(n).to_string(),
     }
@@ -150,6 +151,7 @@ pub(crate) fn resource(resource: Resource) -> String {
         Resource::EntriesPerMr => "entries per MR".to_owned(),
         Resource::HugePages(_) => "huge pages".to_owned(),
         Resource::Cgroup(page) => format!("cgroup {page}"),
+        Resource::Memory => "memory".to_owned(),
         Resource::Memlock => "memlock".to_owned(),
     }
 }

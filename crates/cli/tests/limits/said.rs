@@ -181,6 +181,29 @@ fn how_to_correct_the_limits_file_is_a_field() {
     }
 }
 
+/// Pages of no pool are memory of the host: with overcommitment nothing would refuse them but the OOM killer.
+#[test]
+fn more_than_the_memory_of_the_host_is_refused_before_anything_is_mapped() {
+    for pages in ["thp", "4KiB"] {
+        let line = format!("register 256TiB --device sim:verbs --memory real --pages {pages}");
+        let json = run(&format!("{line} --json")).exits(1).json();
+        assert_eq!(json["verdict"], "memory_short");
+        assert!(json["errno"].is_null(), "{json}");
+        let [way] = &json["ways_out"].as_array().unwrap()[..] else {
+            panic!("{json}");
+        };
+        assert_eq!(way["way"], "smaller");
+        let fits = way["bytes"].as_u64().unwrap();
+        let most = json["max_fit"]["certain"].as_u64().unwrap();
+        assert!((1..most).contains(&fits), "{json}");
+        let command = way["commands"][0].as_str().unwrap();
+        assert!(
+            command.ends_with(&format!("--device sim:verbs --memory real --pages {pages}")),
+            "{command}"
+        );
+    }
+}
+
 /// What `--reserve` could reserve is a field, with the size that fits and its command.
 #[test]
 fn what_could_be_reserved_is_a_field() {

@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::errno::Errno;
 use crate::fact::{Fit, Limit};
 use crate::quirk::{Quirk, QuirkState};
-use crate::size::{Bytes, Count, Grouped, PageSize, plural};
+use crate::size::{Bytes, Count, Grouped, MIB, PageSize, plural};
 
 use super::request::{Leave, Pages, PlanRequest, Wish};
 
@@ -54,6 +54,8 @@ pub enum Code {
     HugepageShort,
     /// The cgroup allows fewer bytes of huge pages.
     HugetlbCgroup,
+    /// Pages of no pool need more memory than is available.
+    MemoryShort,
     /// The process may not pin that much.
     Memlock,
 }
@@ -76,6 +78,7 @@ impl Code {
             Self::OverBudget => "over_budget",
             Self::HugepageShort => "hugepage_short",
             Self::HugetlbCgroup => "hugetlb_cgroup",
+            Self::MemoryShort => "memory_short",
             Self::Memlock => "memlock",
         }
     }
@@ -97,6 +100,8 @@ impl Code {
             Self::Defect(Quirk::ContiguousTable) => Some(Errno::ENOMEM),
             Self::Defect(Quirk::IommuPadding) => Some(Errno::EOVERFLOW),
             Self::TooBig | Self::BlockAboveLimit | Self::ChunkOffStep | Self::Defect(_) => None,
+            // Populating does not fail: the kernel kills a process instead.
+            Self::MemoryShort => None,
         }
     }
 }
@@ -138,6 +143,8 @@ pub enum Resource {
     HugePages(PageSize),
     /// Bytes of huge pages of that size under the cgroup's limit.
     Cgroup(PageSize),
+    /// Bytes of memory for pages of no pool.
+    Memory,
     /// Bytes that the process pins.
     Memlock,
 }
@@ -384,6 +391,7 @@ impl Refusal {
             Resource::EntriesPerMr => self.code == Code::OverPerMrEntries,
             Resource::HugePages(_) => self.code == Code::HugepageShort,
             Resource::Cgroup(_) => self.code == Code::HugetlbCgroup,
+            Resource::Memory => self.code == Code::MemoryShort,
             Resource::Memlock => self.code == Code::Memlock,
         };
         let checks = &self.plan.as_ref()?.checks;
@@ -449,6 +457,11 @@ pub(super) fn shortage(check: &Check) -> String {
             "needs {} of {page} huge pages, the cgroup allows {}",
             Bytes(need),
             Bytes(have)
+        ),
+        Resource::Memory => format!(
+            "needs {} of memory, {} can be had: the kernel would kill a process for the rest",
+            Bytes(need),
+            Bytes(have / MIB * MIB),
         ),
         Resource::Memlock => format!(
             "pins {} KiB, RLIMIT_MEMLOCK leaves {} KiB",

@@ -305,6 +305,7 @@ fn ways_out(
                 ways.push(WayOut::Pages(alternative(base, &other)));
             }
         }
+        Some(Code::MemoryShort) => other_pages(&mut ways),
         Some(Code::Memlock) => ways.push(WayOut::Memlock(plan.pinned.saturating_add(host.pinned))),
         _ => {}
     }

@@ -82,6 +82,18 @@ pub(super) fn checks(
             }
         }
     }
+    let pooled = match plan.pages {
+        Pages::Thp => 0,
+        _ => sum(plan
+            .huge_pages
+            .iter()
+            .map(|(page, count)| page.bytes().saturating_mul(*count)))?,
+    };
+    let of_no_pool = plan.mapped.saturating_sub(pooled);
+    if ours && of_no_pool > 0 {
+        let need = exactly(of_no_pool.checked_mul(request.processes)?);
+        list.push(check(Resource::Memory, need, host.memory.clone()));
+    }
     let memlock = host
         .memlock
         .as_ref()
@@ -124,6 +136,7 @@ pub(super) fn judge(
         Resource::EntriesPerMr => Code::OverPerMrEntries,
         Resource::HugePages(_) => Code::HugepageShort,
         Resource::Cgroup(_) => Code::HugetlbCgroup,
+        Resource::Memory => Code::MemoryShort,
         Resource::Memlock => Code::Memlock,
     };
     let refused = |resource: Resource| {

@@ -45,6 +45,44 @@ fn the_article_is_refused_on_4_kib_pages() {
 }
 
 #[test]
+fn pages_of_no_pool_need_memory_of_the_host() {
+    let source = || Source::new(Kind::Documented, "MemAvailable, with SwapFree");
+    let mut host = article();
+    let thp = |bytes| PlanRequest::total(bytes).pages(Pages::Thp);
+    for request in [on(60 * GIB, PageSize::K4), thp(60 * GIB)] {
+        assert_eq!(fits(&request, &device(), &host).verdict, Verdict::Fits);
+        host.memory = Some(Limit::interval(60 * GIB, Some(70 * GIB), source()));
+        assert_eq!(fits(&request, &device(), &host).verdict, Verdict::Fits);
+        host.memory = Some(Limit::interval(60 * GIB - 1, Some(70 * GIB), source()));
+        let plan = fits(&request, &device(), &host);
+        assert_eq!(plan.verdict, Verdict::Undecided);
+        host.memory = Some(Limit::exact(22 * GIB + 1, source()));
+        let refusal = refused(&request, &device(), &host);
+        assert_eq!((refusal.code, refusal.errno), (Code::MemoryShort, None));
+        assert_eq!(
+            refusal.text,
+            "needs 60 GiB of memory, 22 GiB can be had: the kernel would kill a process for the rest"
+        );
+        assert_eq!(refusal.max_fit.unwrap().certain, 22 * GIB);
+        // Pages that stand in pools are memory already.
+        let huge = &refusal.ways_out[0];
+        assert!(matches!(huge, WayOut::Pages(a) if a.pages == Pages::Only(PageSize::M2)));
+        host.memory = None;
+    }
+    host.memory = Some(Limit::exact(GIB, source()));
+    for request in [
+        on(60 * GIB, PageSize::M2),
+        adopted(4096, 2 * GIB, PageSize::K4),
+    ] {
+        let plan = fits(&request, &device(), &host);
+        assert_eq!(plan.check(hugemr_core::plan::Resource::Memory), None);
+    }
+    let mut twice = on(GIB, PageSize::K4);
+    twice.processes = 2;
+    assert_eq!(refused(&twice, &device(), &host).code, Code::MemoryShort);
+}
+
+#[test]
 fn budgets_that_are_intervals_or_unknown_leave_it_undecided() {
     let source = || Source::new(Kind::Measured, "test");
     let mut device = device();

@@ -1,5 +1,6 @@
 //! Memory of the host: sizes, transparent huge pages, overcommit, mounts.
 
+use hugemr_core::fact::{Kind, Limit, Source};
 use hugemr_core::size::PageSize;
 
 use crate::root::Root;
@@ -36,6 +37,8 @@ pub struct Memory {
     pub free: Option<u64>,
     /// MemAvailable, bytes.
     pub available: Option<u64>,
+    /// SwapFree, bytes.
+    pub swap_free: Option<u64>,
     /// CmaTotal, bytes: memory from which pinned pages must first be moved away.
     pub cma_total: Option<u64>,
     /// CommitLimit, bytes (holds in mode [`Overcommit::Never`]).
@@ -73,6 +76,27 @@ impl Memory {
         hugemr_core::margin::risk(need, self.available?, self.total)
     }
 
+    /// Memory that pages of no pool can have, bytes: what is available, and at most what others could be swapped out for;
+    /// less under a memory limit of a cgroup. How much of such a limit is in use is not counted: of that much can be given up.
+    #[must_use]
+    pub fn for_pages(&self, cgroup: Option<u64>) -> Option<Limit> {
+        let available = self.available?;
+        let most = available.saturating_add(self.swap_free.unwrap_or(0));
+        let documented = |text| Source::new(Kind::Documented, text);
+        Some(match cgroup {
+            Some(limit) if limit < most => {
+                let source = documented("memory limit of the cgroup");
+                Limit::interval(available.min(limit), Some(limit), source)
+            }
+            _ if most > available => Limit::interval(
+                available,
+                Some(most),
+                documented("MemAvailable, with SwapFree"),
+            ),
+            _ => Limit::exact(available, documented("MemAvailable")),
+        })
+    }
+
     /// Reads the memory of the host.
     #[must_use]
     pub fn read(root: &Root) -> Self {
@@ -84,6 +108,7 @@ impl Memory {
             total: kib("MemTotal"),
             free: kib("MemFree"),
             available: kib("MemAvailable"),
+            swap_free: kib("SwapFree"),
             cma_total: kib("CmaTotal"),
             commit_limit: kib("CommitLimit"),
             committed: kib("Committed_AS"),
@@ -132,6 +157,30 @@ pub(super) fn hugetlb_mount(line: &str) -> Option<HugetlbMount> {
 mod tests {
     use super::*;
     use crate::root::fake::Tree;
+
+    #[test]
+    fn pages_of_no_pool_have_what_is_available_and_swap_under_the_limit_of_the_cgroup() {
+        let memory = |available, swap_free| Memory {
+            available,
+            swap_free,
+            ..Memory::default()
+        };
+        let bounds = |memory: Memory, cgroup| {
+            let limit = memory.for_pages(cgroup)?;
+            Some((limit.certain(), limit.at_most(), limit.source.text))
+        };
+        assert_eq!(bounds(memory(None, Some(1)), Some(1)), None);
+        for (swap, cgroup, certain, most, text) in [
+            (None, None, 100, 100, "MemAvailable"),
+            (Some(0), Some(100), 100, 100, "MemAvailable"),
+            (Some(7), None, 100, 107, "MemAvailable, with SwapFree"),
+            (Some(7), Some(105), 100, 105, "memory limit of the cgroup"),
+            (None, Some(40), 40, 40, "memory limit of the cgroup"),
+        ] {
+            let found = bounds(memory(Some(100), swap), cgroup);
+            assert_eq!(found, Some((certain, Some(most), text.into())));
+        }
+    }
 
     #[test]
     fn a_whole_host() {

@@ -78,6 +78,7 @@ impl Facts {
             },
             nodes: Some(self.pools.nodes.clone()),
             reserved: self.pools.reserved(),
+            memory: self.memory.for_pages(self.cgroup.memory_max),
             memlock: self.process.memlock_limit(),
             pinned: self.process.pinned.unwrap_or(0),
             cgroup: self.cgroup.lowest(),

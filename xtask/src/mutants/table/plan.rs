@@ -61,6 +61,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "leave::others_and_what_is_to_be_left_come_off_the_budget",
     },
     Mutant {
+        name: "memory-of-processes",
+        file: "crates/core/src/plan/judge.rs",
+        text: "exactly(of_no_pool.checked_mul(request.processes)?)",
+        replacement: "exactly(of_no_pool)",
+        target: PLAN,
+        test: "limits::pages_of_no_pool_need_memory_of_the_host",
+    },
+    Mutant {
+        name: "thp-in-a-pool",
+        file: "crates/core/src/plan/judge.rs",
+        text: "Pages::Thp => 0,",
+        replacement: "Pages::Thp => plan.mapped,",
+        target: PLAN,
+        test: "limits::pages_of_no_pool_need_memory_of_the_host",
+    },
+    Mutant {
         name: "first-failure-index",
         file: "crates/core/src/plan/judge.rs",
         text: "let fit = (room / need.max(1)).min(mrs - index);",

@@ -85,6 +85,8 @@ impl Facts {
                 .iter()
                 .filter_map(|pool| Some((pool.page, pool.reserved?)))
                 .collect(),
+            // The checks of memory judge it.
+            memory: None,
             memlock: self.process.memlock_limit(),
             pinned: self.process.pinned.unwrap_or(0),
             cgroup: self.process.hugetlb_left(),
