@@ -311,8 +311,8 @@ impl<'a> Build<'a> {
 
     /// Pages that the mapping takes from pools, by size.
     fn huge_pages(&self) -> Vec<(PageSize, u64)> {
-        match (self.alias, self.plan.pages) {
-            (Some(pages), _) => {
+        match self.alias {
+            Some(pages) => {
                 let mut list: Vec<(PageSize, u64)> = Vec::new();
                 for segment in &self.plan.segments {
                     let pages = pages.min(segment.page.pages_for(segment.len));
@@ -323,8 +323,7 @@ impl<'a> Build<'a> {
                 }
                 list
             }
-            (None, Pages::Thp) => Vec::new(),
-            (None, _) => self.plan.huge_pages.clone(),
+            None => self.plan.huge_pages.clone(),
         }
     }
 

@@ -76,9 +76,6 @@ fn passes(request: &PlanRequest, what: &WhatArgs, asked: &Asked, there: Option<u
 
 /// What a plan maps besides free pages of pools, bytes: those are taken from the memory already.
 fn of_no_pool(plan: &Plan) -> u64 {
-    if plan.pages == Pages::Thp {
-        return plan.mapped;
-    }
     let pools = plan.huge_pages.iter();
     let pooled = pools.map(|(page, count)| page.bytes().saturating_mul(*count));
     plan.mapped

@@ -203,7 +203,7 @@ pub struct Alternative {
     pub entries: (u64, u64),
     /// Length of a full chunk, bytes.
     pub chunk: u64,
-    /// Huge pages needed, by size.
+    /// Pages of pools, by size.
     pub huge_pages: Vec<(PageSize, u64)>,
 }
 
@@ -243,7 +243,7 @@ pub struct Plan {
     pub mrs: u64,
     /// Entries on one device in one PD, at best and at worst.
     pub entries: (u64, u64),
-    /// Huge pages, by size.
+    /// Pages of pools, by size; none for transparent huge pages, which are of no pool.
     pub huge_pages: Vec<(PageSize, u64)>,
     /// Bytes pinned, of all devices and PDs, as RLIMIT_MEMLOCK counts them.
     pub pinned: u64,

@@ -248,7 +248,10 @@ impl Work<'_> {
             sum(self.parts.iter().map(|p| p.entries.1))?,
         );
         let copies = request.devices.checked_mul(request.pds)?;
-        let huge_pages = huge_pages(pieces);
+        let huge_pages = match self.pages {
+            Pages::Thp => Vec::new(),
+            _ => huge_pages(pieces),
+        };
         // At worst, as the entries: each page of THP can be a small one, and a run of its own.
         let runs = sum(pieces.iter().map(|p| {
             let page = match self.pages {

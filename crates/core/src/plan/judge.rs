@@ -65,7 +65,7 @@ pub(super) fn checks(
         ),
     ];
     let ours = !matches!(request.wish, Wish::Adopted { .. });
-    if ours && plan.pages != Pages::Thp {
+    if ours {
         for &(page, count) in &plan.huge_pages {
             let need = exactly(count.checked_mul(request.processes)?);
             let free = host.free_pages(page).map(|free| {
@@ -82,13 +82,10 @@ pub(super) fn checks(
             }
         }
     }
-    let pooled = match plan.pages {
-        Pages::Thp => 0,
-        _ => sum(plan
-            .huge_pages
-            .iter()
-            .map(|(page, count)| page.bytes().saturating_mul(*count)))?,
-    };
+    let pooled = sum(plan
+        .huge_pages
+        .iter()
+        .map(|(page, count)| page.bytes().saturating_mul(*count)))?;
     let of_no_pool = plan.mapped.saturating_sub(pooled);
     if ours && of_no_pool > 0 {
         let need = exactly(of_no_pool.checked_mul(request.processes)?);
@@ -214,7 +211,7 @@ fn small_pages(plan: &Plan) -> String {
         .iter()
         .find(|q| q.quirk == Quirk::NoLargePages && q.counts());
     useless
-        .filter(|_| !plan.huge_pages.is_empty())
+        .filter(|_| plan.pages == Pages::Thp || !plan.huge_pages.is_empty())
         .map_or_else(String::new, |state| {
             format!("large pages cannot be used here ({}): ", state.why)
         })

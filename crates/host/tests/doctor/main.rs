@@ -11,8 +11,8 @@ use hugemr_core::doctor::{
 };
 use hugemr_core::fact::{Kind, Limit, Source};
 use hugemr_core::host::Driver;
-use hugemr_core::plan::PlanRequest;
-use hugemr_core::size::{GIB, MIB};
+use hugemr_core::plan::{Pages, PlanRequest};
+use hugemr_core::size::{GIB, MIB, PageSize};
 use hugemr_core::version::BundleVersion;
 use hugemr_host::facts::{ProcessId, doctor};
 
@@ -39,6 +39,10 @@ enum Bundle {
 }
 
 fn report(facts: &Facts, wish: Option<u64>, bundle: Bundle) -> Report {
+    wished(facts, wish.map(PlanRequest::total).as_ref(), bundle)
+}
+
+fn wished(facts: &Facts, wish: Option<&PlanRequest>, bundle: Bundle) -> Report {
     let mut host = facts.host();
     if matches!(
         (bundle, host.platform.driver),
@@ -46,14 +50,13 @@ fn report(facts: &Facts, wish: Option<u64>, bundle: Bundle) -> Report {
     ) {
         host.platform.driver = Driver::Vendor(Some(BundleVersion(1, 5, 7)));
     }
-    let request = wish.map(PlanRequest::total);
     let device = device();
     examine(&Case {
         facts,
         verbs: &Verbs::NotAsked,
         host: &host,
         device: &device,
-        wish: request.as_ref(),
+        wish,
         commands: &Commands::about("erdma_0"),
     })
 }
@@ -170,6 +173,25 @@ fn a_fix_leaves_the_host_its_margin() {
     let (found, fix, _) = of(2048 + 1000 + 4097);
     assert_eq!(found, ["pool_short", "memory_short"]);
     assert!(!fix.contains("hugemr reserve"), "{fix}");
+}
+
+/// Transparent huge pages stand in no pool either.
+#[test]
+fn pages_of_no_pool_are_asked_of_memory_alone() {
+    let tree = Tree::healthy();
+    tree.pool(1, 0, 0);
+    tree.meminfo(8 << 20, 0);
+    let facts = doctor::gather(&tree.root(), ProcessId::Own);
+    for pages in [Pages::Thp, Pages::Only(PageSize::K4)] {
+        let of = |bytes: u64| {
+            let request = PlanRequest::total(bytes).pages(pages);
+            let report = wished(&facts, Some(&request), Bundle::New);
+            (codes(&report), report.answer)
+        };
+        assert_eq!(of(4 * GIB), (vec![], Answer::Yes));
+        assert_eq!(of(4 * GIB + 2 * MIB), (vec!["memory_tight"], Answer::Yes));
+        assert_eq!(of(8 * GIB + 2 * MIB), (vec!["memory_short"], Answer::No));
+    }
 }
 
 #[test]

@@ -70,9 +70,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "thp-in-a-pool",
-        file: "crates/core/src/plan/judge.rs",
-        text: "Pages::Thp => 0,",
-        replacement: "Pages::Thp => plan.mapped,",
+        file: "crates/core/src/plan/evaluate.rs",
+        text: "Pages::Thp => Vec::new(),",
+        replacement: "Pages::Thp => huge_pages(pieces),",
         target: PLAN,
         test: "limits::pages_of_no_pool_need_memory_of_the_host",
     },

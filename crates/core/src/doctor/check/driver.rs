@@ -57,14 +57,8 @@ pub(super) fn quirks(e: &Examined<'_>, out: &mut Vec<Finding>) {
 fn concerns(state: &QuirkState, plan: &Plan, e: &Examined<'_>) -> bool {
     let longest = e.case.device.max_mr_size.at_most().unwrap_or(64 * GIB);
     let len = longest.min(plan.mapped);
-    let pages = plan.huge_pages.iter().map(|(page, _)| *page);
-    let mut pages: Vec<PageSize> = pages.collect();
-    if pages.is_empty() {
-        pages.push(PageSize::K4);
-    }
-    pages
-        .iter()
-        .any(|page| state.can_hit(len, *page, len.div_ceil(page.bytes())))
+    let mut pages = plan.segments.iter().map(|segment| segment.page);
+    pages.any(|page| state.can_hit(len, page, len.div_ceil(page.bytes())))
 }
 
 fn defect(e: &Examined<'_>, state: &QuirkState, upgrade_said: &mut bool) -> Finding {

@@ -4,7 +4,7 @@ use super::rough;
 use crate::device::Family;
 use crate::doctor::{Examined, Finding, PoolFacts};
 use crate::host::Node;
-use crate::plan::reserve_command;
+use crate::plan::{Resource, reserve_command};
 use crate::size::{Bytes, Count, GIB, Grouped, PageSize, plural};
 
 const GLOBAL: &str = "/sys/kernel/mm/hugepages";
@@ -236,13 +236,17 @@ pub(super) fn memory(e: &Examined<'_>, out: &mut Vec<Finding>) {
         return;
     };
     let missing = missing(e);
-    let total = total(&missing);
+    let of_no_pool = e.plan().and_then(|plan| plan.check(Resource::Memory));
+    let (what, total) = match of_no_pool {
+        Some(check) => ("pages of no pool need", check.need.0),
+        None => ("the missing huge pages need", total(&missing)),
+    };
     if total > available {
         out.push(
             Finding::block(
                 "memory_short",
                 format!(
-                    "the missing huge pages need {}, and {} can be freed",
+                    "{what} {}, and {} can be freed",
                     Bytes(total),
                     rough(available)
                 ),
@@ -256,7 +260,7 @@ pub(super) fn memory(e: &Examined<'_>, out: &mut Vec<Finding>) {
         out.push(
             Finding::risk(
                 "memory_tight",
-                format!("the missing huge pages need {} of memory", Bytes(total)),
+                format!("{what} {} of memory", Bytes(total)),
             )
             .seen(format!("MemAvailable {}   /proc/meminfo", rough(available)))
             .so(risk)
