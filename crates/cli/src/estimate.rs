@@ -11,7 +11,6 @@ use hugemr_host::root::Root;
 use crate::args::{EstimateArgs, RateOf};
 use crate::device::Opened;
 use crate::host;
-use crate::render::words;
 
 /// A prediction, with what it was made of.
 #[derive(Clone, Debug)]
@@ -128,7 +127,7 @@ fn costs(
 
 fn cost(measured: &Measured) -> Option<Cost> {
     let memory = match measured.on {
-        Memory::HugeTlb(page) => words::pages(Pages::Only(page)),
+        Memory::HugeTlb(page) => Pages::Only(page).words(),
         Memory::Thp => "transparent huge pages, as no huge page is free".to_owned(),
         _ => "4 KiB pages".to_owned(),
     };

@@ -1,10 +1,8 @@
 //! Findings as one screen: the answer, then what stands in the way in order of harm.
 
 use hugemr_core::doctor::{Answer, Finding, Harm, Report};
-use hugemr_core::plan::Plan;
+use hugemr_core::plan::{Plan, mrs};
 use hugemr_core::size::{Bytes, Count};
-
-use super::words;
 
 /// Columns of the screen.
 const WIDTH: usize = 100;
@@ -58,8 +56,8 @@ fn planned(wish: u64, plan: &Plan) -> String {
     format!(
         "{} as {} on {}",
         Bytes(wish),
-        words::mrs(&plan.segments),
-        words::pages(plan.pages)
+        mrs(&plan.segments),
+        plan.pages.words()
     )
 }
 

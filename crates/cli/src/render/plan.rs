@@ -3,7 +3,7 @@
 use hugemr_core::device::Family;
 use hugemr_core::fact::{Fit, Limit};
 use hugemr_core::host::Host;
-use hugemr_core::plan::{Check, ChunkBound, Code, Pages, Plan, Resource, Verdict};
+use hugemr_core::plan::{Check, ChunkBound, Code, Pages, Plan, Resource, Verdict, mrs};
 use hugemr_core::quirk::{Presence, Quirk, QuirkState};
 use hugemr_core::size::{Bytes, Count, Grouped, PageSize};
 
@@ -53,21 +53,15 @@ pub(crate) fn plan(plan: &Plan, asked: &Asked, commands: &Commands) -> String {
 }
 
 fn headline(plan: &Plan) -> String {
-    let how = format!(
-        "{} as {} on {}",
-        Bytes(plan.mapped),
-        words::mrs(&plan.segments),
-        words::pages(plan.pages)
-    );
     match plan.verdict {
-        Verdict::Fits => format!("fits: {how}"),
+        Verdict::Fits => format!("fits: {plan}"),
         Verdict::OkOverride => {
-            format!("fits, above the advertised limit as you override it: {how}")
+            format!("fits, above the advertised limit as you override it: {plan}")
         }
         Verdict::Undecided => {
-            format!("undecided: {how}; no known limit forbids it, none allows it")
+            format!("undecided: {plan}; no known limit forbids it, none allows it")
         }
-        Verdict::Refused(code) => format!("refused ({}): {how}", code.name()),
+        Verdict::Refused(code) => format!("refused ({}): {plan}", code.name()),
     }
 }
 
@@ -265,7 +259,7 @@ pub(crate) fn explain(plan: &Plan) -> String {
             Bytes(segment.offset),
             Bytes(segment.len),
             segment.page,
-            words::mrs(&[*segment])
+            mrs(&[*segment])
         ));
         if i == 15 && plan.segments.len() > 16 {
             lines.push(format!(

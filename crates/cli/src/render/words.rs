@@ -2,53 +2,10 @@
 
 use std::time::Duration;
 
-use hugemr_core::chunks::Segment;
 use hugemr_core::fact::Limit;
 use hugemr_core::host::{Driver, Platform};
 use hugemr_core::plan::{Alternative, Pages, Plan, Resource};
-use hugemr_core::size::{Bytes, Count, Grouped, MIB, PageSize};
-
-/// `14 MRs x 64 GiB`, `3 MRs x 64 GiB and 1 of 2 GiB`, `1 MR of 5 GiB`.
-pub(crate) fn mrs(segments: &[Segment]) -> String {
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for segment in segments {
-        let ends = [0, segment.count() - 1].map(|i| segment.chunk(i).map_or(0, |c| c.len));
-        let inner = segment.count().saturating_sub(2);
-        let parts = match segment.count() {
-            1 => vec![(1, ends[0])],
-            _ => vec![(1, ends[0]), (inner, segment.chunk), (1, ends[1])],
-        };
-        for (count, len) in parts.into_iter().filter(|(count, _)| *count > 0) {
-            match runs.last_mut() {
-                Some(last) if last.1 == len => last.0 += count,
-                _ => runs.push((count, len)),
-            }
-        }
-    }
-    match runs.as_slice() {
-        [(1, len)] => format!("1 MR of {}", Bytes(*len)),
-        [(count, len)] => format!("{} x {}", Count(*count, "MR"), Bytes(*len)),
-        [(count, len), (1, last)] => {
-            format!(
-                "{} x {} and 1 of {}",
-                Count(*count, "MR"),
-                Bytes(*len),
-                Bytes(*last)
-            )
-        }
-        _ => {
-            let total: u64 = runs.iter().map(|r| r.0).sum();
-            let lens = runs.iter().map(|r| r.1);
-            let (low, high) = (lens.clone().min().unwrap_or(0), lens.max().unwrap_or(0));
-            format!(
-                "{} of {} to {}",
-                Count(total, "MR"),
-                Bytes(low),
-                Bytes(high)
-            )
-        }
-    }
-}
+use hugemr_core::size::{Bytes, Count, Grouped, MIB};
 
 /// `85 us`, `12 ms`, `0.53 s`, `23 min`, `2 h 5 min`: how long something took, or is expected to take.
 pub(crate) fn time(time: Duration) -> String {
@@ -82,17 +39,6 @@ pub(crate) fn deadline(time: Duration) -> String {
         format!("{}m", seconds / 60)
     } else {
         format!("{time:?}")
-    }
-}
-
-/// `2 MiB huge pages`, `4 KiB pages`, ...
-pub(crate) fn pages(pages: Pages) -> String {
-    match pages {
-        Pages::Only(page) if page > PageSize::K64 => format!("{page} huge pages"),
-        Pages::Only(page) => format!("{page} pages"),
-        Pages::Thp => "transparent huge pages (2 MiB where there are any, else 4 KiB)".to_owned(),
-        Pages::Mixed => "1 GiB and 2 MiB huge pages".to_owned(),
-        Pages::Auto => "pages".to_owned(),
     }
 }
 
@@ -174,7 +120,7 @@ pub(crate) fn platform(platform: &Platform) -> String {
 pub(crate) fn alternative(other: &Alternative) -> String {
     let name = match other.pages {
         Pages::Only(page) => format!("{page} pages"),
-        _ => pages(other.pages),
+        _ => other.pages.words(),
     };
     let need = match other.huge_pages.as_slice() {
         [(_, count)] => Count(*count, "page").to_string(),

@@ -90,6 +90,7 @@ impl Scale {
     fn place_units(self, offset: u64, room: u64) -> (u64, bool) {
         let product = u128::from(offset) * u128::from(self.factor);
         // The unit that is offset 0 where there is a bias is before the first chunk, and wraps: no limit is above it.
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
         let within = (product as u64).wrapping_sub(self.bias.into());
         // Only a whole chunk comes to 2^64 and more. Without a branch, or the compiler makes two loops of one.
         let (limit, beyond) = room.overflowing_mul(self.factor);

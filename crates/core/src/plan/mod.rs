@@ -12,6 +12,7 @@ mod judge;
 mod pieces;
 mod request;
 mod tiling;
+mod words;
 
 pub use answer::{
     Alternative, Check, ChunkBound, Code, MaxFit, Plan, Refusal, Resource, SplitReport, Verdict,
@@ -19,3 +20,4 @@ pub use answer::{
 };
 pub use choose::{max_fit, plan};
 pub use request::{ForkSafety, Leave, OtherUse, Pages, PlanRequest, Split, Wish};
+pub use words::mrs;

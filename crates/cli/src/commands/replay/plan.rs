@@ -10,13 +10,12 @@ use hugemr_core::host::{Driver, Host, HugePool, Node};
 use hugemr_core::layout;
 use hugemr_core::plan::{Pages, Plan, PlanRequest, Refusal, Resource, Split, Verdict, Wish};
 use hugemr_core::quirk::QuirkState;
-use hugemr_core::size::{Bytes, Count, PageSize};
+use hugemr_core::size::{Count, PageSize};
 use hugemr_core::version::KernelVersion;
 use serde::{Deserialize, Serialize};
 
 use super::facts::{self, Limits, MOST_BUFFERS, OneOrMore, at_most_one, given, stated};
 use super::{Answer, read};
-use crate::render::words;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -415,16 +414,10 @@ fn raw_ends_aligned(request: &PlanRequest, page: PageSize) -> bool {
 }
 
 fn sentence(plan: &Plan) -> String {
-    let how = format!(
-        "{} as {} on {}",
-        Bytes(plan.mapped),
-        words::mrs(&plan.segments),
-        words::pages(plan.pages)
-    );
     match plan.verdict {
-        Verdict::OkOverride => format!("fits above the advertised limit: {how}"),
-        Verdict::Undecided => format!("undecided: {how}"),
-        Verdict::Fits | Verdict::Refused(_) => format!("fits: {how}"),
+        Verdict::OkOverride => format!("fits above the advertised limit: {plan}"),
+        Verdict::Undecided => format!("undecided: {plan}"),
+        Verdict::Fits | Verdict::Refused(_) => format!("fits: {plan}"),
     }
 }
 

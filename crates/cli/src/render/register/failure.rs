@@ -3,12 +3,12 @@
 use hugemr::{BuildError, Cause};
 use hugemr_core::diagnose::{BackingPages, Diagnosis, Evidence, diagnose};
 use hugemr_core::errno::Errno;
-use hugemr_core::plan::{Plan, Resource};
+use hugemr_core::plan::{Plan, Resource, mrs};
 use hugemr_core::registrar::{RegisterCause, RegisterFailure};
 
 use crate::commands::plan::Asked;
 use crate::exit::Failure;
-use crate::render::{diagnosis, words};
+use crate::render::diagnosis;
 use crate::typed::quoted;
 
 /// A registration that failed and was rolled back, with its diagnosis.
@@ -31,8 +31,7 @@ pub(crate) fn failure(
                     .into_iter()
                     .map(|c| format!("because {c}")),
             );
-            out.more
-                .push(format!("planned: {}", words::mrs(&plan.segments)));
+            out.more.push(format!("planned: {}", mrs(&plan.segments)));
             if let Some(diagnosed) = diagnosed {
                 let said = diagnosis::short(diagnosed);
                 out.more.extend(said.lines().map(str::to_owned));
