@@ -35,17 +35,26 @@ enum Shape {
     PowerOfTwo,
     Equal,
     Long,
+    /// First and last shorter, as where a size is no multiple of the chunk.
+    Ends,
     Irregular,
 }
 
 impl Shape {
-    const ALL: [Self; 4] = [Self::PowerOfTwo, Self::Equal, Self::Long, Self::Irregular];
+    const ALL: [Self; 5] = [
+        Self::PowerOfTwo,
+        Self::Equal,
+        Self::Long,
+        Self::Ends,
+        Self::Irregular,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Self::PowerOfTwo => "equal, 64 MiB",
             Self::Equal => "equal, 66 MiB",
             Self::Long => "equal, 3 GiB",
+            Self::Ends => "64 MiB, both ends shorter",
             Self::Irregular => "irregular",
         }
     }
@@ -53,8 +62,11 @@ impl Shape {
     fn mrs(self, n: u64) -> Vec<(u64, u64)> {
         let mut random = Random(11);
         let mut at = BASE;
-        let mut next = || {
+        let next = |number: u64| {
             let (gap, len) = match self {
+                Self::Ends if number == 0 => (0, 10 * MIB),
+                Self::Ends if number + 1 == n => (0, 36 * MIB),
+                Self::Ends => (0, CHUNK),
                 Self::PowerOfTwo => (0, CHUNK),
                 Self::Equal => (0, ODD_CHUNK),
                 Self::Long => (0, LONG_CHUNK),
@@ -64,7 +76,7 @@ impl Shape {
             at = start + len;
             (start, len)
         };
-        (0..n).map(|_| next()).collect()
+        (0..n).map(next).collect()
     }
 }
 
@@ -236,7 +248,7 @@ fn one(bench: &Bench, section: &mut Section, shape: Shape, n: u64, passes: u32) 
         Shape::PowerOfTwo => pair(&mut ways, BARE, queries, Bare::<CHUNK>(&bare)),
         Shape::Equal => pair(&mut ways, BARE, queries, Bare::<ODD_CHUNK>(&bare)),
         Shape::Long => pair(&mut ways, BARE, queries, Bare::<LONG_CHUNK>(&bare)),
-        Shape::Irregular => {}
+        Shape::Ends | Shape::Irregular => {}
     }
     pair(&mut ways, TREE, queries, Tree(&tree));
     pair(&mut ways, RANGE, queries, Ranges(&range));
@@ -373,7 +385,9 @@ impl Asked<'_> {
             if self.n == 448 {
                 row.at_a_glance();
             }
-            self.ratio(section, BARE, Independent, Target::Told);
+            if self.shape != Shape::Ends {
+                self.ratio(section, BARE, Independent, Target::Told);
+            }
         }
         self.ratio(section, TREE, Independent, tree);
         self.ratio(section, RANGE, Independent, range);

@@ -100,8 +100,7 @@ impl<L: Copy> Buckets<L> {
     }
 
     /// The MR that holds `addr` and the `more` bytes behind it, with its number.
-    // A call of its own, answered in two registers: what it needs would push what equal chunks need out of them.
-    #[inline(never)]
+    #[inline]
     pub(super) fn holder(&self, addr: u64, more: u64) -> Option<(usize, &Mr<L>)> {
         let offset = addr.wrapping_sub(self.base);
         if offset > self.reach {
@@ -115,13 +114,15 @@ impl<L: Copy> Buckets<L> {
     }
 
     /// The same from the MR `first` on.
-    #[inline(never)]
+    #[cold]
+    #[inline]
     fn holder_behind(&self, first: usize, offset: u64, more: u64) -> Option<(usize, &Mr<L>)> {
         let (index, mr) = self.scan(first, offset)?;
         mr.holds(offset, more).then_some((index, mr))
     }
 
     /// The first MR that ends at `offset` (which is at most `reach`) or behind it.
+    #[inline]
     pub(super) fn at_or_after(&self, offset: u64) -> Option<(usize, &Mr<L>)> {
         let (index, mr) = self.near(offset)?;
         if offset <= mr.to {
@@ -146,6 +147,7 @@ impl<L: Copy> Buckets<L> {
     }
 
     /// The first MR from `first` on that ends at `offset` or behind it: a few one by one, then by halves.
+    #[inline]
     fn scan(&self, first: usize, offset: u64) -> Option<(usize, &Mr<L>)> {
         let behind = self.mrs.get(first..)?;
         let few = behind.iter().take(LONGEST_SCAN);
@@ -160,6 +162,7 @@ impl<L: Copy> Buckets<L> {
 }
 
 impl<L> Buckets<L> {
+    #[inline]
     pub(super) fn mrs(&self) -> &[Mr<L>] {
         &self.mrs
     }

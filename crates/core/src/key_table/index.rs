@@ -2,12 +2,13 @@
 //!
 //! Most tables are made of equal chunks without a gap: then one multiplication by the reciprocal of the chunk tells the number
 //! of the MR and how far in it the offset is ([`Scale`]), and one load fetches a key (8 bytes an MR, lkeys and rkeys apart). Two
-//! comparisons are all checks there are: that the table has that chunk, and that the range ends in it. Other tables have
-//! [`Buckets`] (24 bytes an MR and at most 16 for the buckets). Binary searches of any kind were measured to be slower than
+//! comparisons are all checks there are: that the table has that chunk, and that the range ends in it; a third holds it against
+//! the ends of the table where the first or the last chunk is shorter. Other tables have [`Buckets`] (24 bytes an MR and at most
+//! 16 for the buckets). Binary searches of any kind were measured to be slower than
 //! both, and than the page table of UCX.
 //!
 //! A loop over look-ups of equal chunks has 14 instructions for each (15 where chunks are so long that the scale has units of
-//! 4 KiB); a bare loop that computes the number, loads the key and checks nothing has 6 where the chunk is a power of two, else
+//! 4 KiB, where ranges that end with a chunk take a call more; 17 with shorter ends); a bare loop that computes the number, loads the key and checks nothing has 6 where the chunk is a power of two, else
 //! 9. On an EPYC of 2.4 GHz (Zen 3) both take 1.1 to 1.9 ns where the chunk is no power of two. It is bound by how many
 //! instructions and jumps the CPU takes in, not by waiting: while others use the machine, up to twice as long was measured, and
 //! 1.4 times as long where the loop crosses a cache line.
@@ -34,33 +35,33 @@ pub(super) struct Index<L> {
     buckets: Option<Buckets<L>>,
 }
 
-/// Equal chunks without a gap; the first and the last may be shorter, and stand apart: whole chunks need no other check than
-/// that there is such a chunk and that it is long enough. What a look-up needs comes first, in one cache line.
+/// Equal chunks without a gap; the first and the last may be shorter, then both ends of the table are looked at, too. What a
+/// look-up needs of other tables comes first, in one cache line.
 #[repr(C, align(64))]
 struct Equal<L> {
-    /// Address of the first whole chunk, less the bias of a scale.
+    /// Address at which the first chunk would begin if it were whole, less the bias of the scale.
     origin: u64,
     /// Length of a whole chunk; 0 in a table of other MRs.
     chunk: u64,
     scale: Scale,
-    /// Keys of the whole chunks, at least one but in a table of other MRs. Local and remote ones apart: who posts work needs one of
-    /// them, and twice as many are in the cache.
+    /// At least one, but in a table of other MRs. Local and remote keys apart: who posts work needs one of them, and twice as many
+    /// are in the cache.
     rkeys: Box<[Rkey]>,
     /// As many.
     lkeys: Box<[L]>,
-    /// Chunks before the whole ones: 1 where the first is shorter, else 0.
-    before: usize,
-    /// Length of a shorter first chunk, or 0.
-    lead: u64,
-    first: Option<MrKeys<L>>,
-    last: Option<MrKeys<L>>,
+    /// Distance of the first byte from `origin`.
+    start: u64,
+    /// Offset of the last byte; at least the length of a chunk, less 1.
+    reach: u64,
+    /// By how much the first chunk is shorter.
+    skip: u64,
 }
 
 impl<L: Copy> Index<L> {
     /// `entries` are valid; `reach` is the offset of their last byte.
     pub(super) fn new(entries: Vec<Entry<L>>, reach: u64, contiguous: bool) -> Self {
         let chunk = contiguous.then(|| equal(&entries)).flatten();
-        match chunk.and_then(|chunk| Equal::new(&entries, chunk)) {
+        match chunk.and_then(|chunk| Equal::new(&entries, chunk, reach)) {
             Some(equal) => Self {
                 equal,
                 buckets: None,
@@ -72,8 +73,8 @@ impl<L: Copy> Index<L> {
         }
     }
 
-    /// The keys of the MR that holds `addr` and the `more` bytes behind it. Chunks that are shorter than the others are not
-    /// looked for: see [`at_edge`](Self::at_edge).
+    /// The keys of the MR that holds `addr` and the `more` bytes behind it. Of long chunks the last bytes may not be found: see
+    /// [`at_edge`](Self::at_edge).
     #[inline(always)]
     pub(super) fn find(&self, addr: u64, more: u64) -> Option<super::Key<L>> {
         if self.equal.is_there() {
@@ -87,13 +88,14 @@ impl<L: Copy> Index<L> {
         })
     }
 
-    /// As `find`, of equal chunks that are shorter than the others; `offset` is at most `reach`.
-    pub(super) fn at_edge(&self, offset: u64, more: u64, reach: u64) -> Option<super::Key<L>> {
+    /// As `find`, of ranges that end with a chunk of more than 4 KiB; `offset` is at most `reach`.
+    #[inline]
+    pub(super) fn at_edge(&self, offset: u64, more: u64) -> Option<super::Key<L>> {
         if self.buckets.is_some() {
             return None;
         }
         let index = self.at_or_after(offset);
-        let (_, to, keys) = self.mr(index, reach)?;
+        let (_, to, keys) = self.mr(index)?;
         (more <= to - offset).then_some(super::Key {
             lkey: keys.lkey,
             rkey: keys.rkey,
@@ -102,6 +104,7 @@ impl<L: Copy> Index<L> {
     }
 
     /// Number of the first MR that ends at `offset` or behind it.
+    #[inline]
     pub(super) fn at_or_after(&self, offset: u64) -> usize {
         match &self.buckets {
             None => self.equal.at_or_after(offset),
@@ -113,11 +116,11 @@ impl<L: Copy> Index<L> {
 
     /// First and last offset of an MR, and its keys.
     #[inline]
-    pub(super) fn mr(&self, index: usize, reach: u64) -> Option<(u64, u64, MrKeys<L>)> {
+    pub(super) fn mr(&self, index: usize) -> Option<(u64, u64, MrKeys<L>)> {
         match &self.buckets {
             None => {
                 let keys = self.equal.keys(index)?;
-                let (from, to) = self.equal.bounds(index, reach);
+                let (from, to) = self.equal.bounds(index);
                 Some((from, to, keys))
             }
             Some(buckets) => {
@@ -152,38 +155,24 @@ fn equal<L>(entries: &[Entry<L>]) -> Option<u64> {
 }
 
 impl<L: Copy> Equal<L> {
-    /// `entries` are equal chunks. `None` where there is no scale for them.
-    fn new(entries: &[Entry<L>], chunk: u64) -> Option<Self> {
-        let lead = match entries.first() {
-            Some(first) if first.len < chunk => first.len,
-            _ => 0,
-        };
-        let whole = || entries.iter().filter(|entry| entry.len == chunk);
-        let rkeys: Box<[Rkey]> = whole().map(|entry| entry.rkey).collect();
-        let lkeys: Box<[L]> = whole().map(|entry| entry.lkey).collect();
-        let shorter = |entry: Option<&Entry<L>>| {
-            let entry = entry.filter(|entry| entry.len < chunk)?;
-            Some(MrKeys {
-                lkey: entry.lkey,
-                rkey: entry.rkey,
-            })
-        };
-        let first = shorter(entries.first());
-        let before = usize::from(first.is_some());
-        // One entry alone is whole.
-        let last = shorter(entries.get(before..).and_then(<[_]>::last));
-        let base = entries.first().map_or(0, |entry| entry.addr);
-        let scale = Scale::new(chunk, rkeys.len())?;
+    /// `entries` are equal chunks; `reach` is the offset of their last byte. `None` where there is no scale for them.
+    fn new(entries: &[Entry<L>], chunk: u64, reach: u64) -> Option<Self> {
+        let first = entries.first()?;
+        let skip = chunk - first.len;
+        // Offsets from where the first chunk would begin.
+        skip.checked_add(reach)?;
+        let ends = entries.iter().any(|entry| entry.len < chunk);
+        let scale = Scale::new(chunk, entries.len(), ends)?;
+        let start = skip.wrapping_add(scale.bias());
         Some(Self {
-            origin: base.wrapping_add(lead).wrapping_sub(scale.bias()),
+            origin: first.addr.wrapping_sub(start),
             chunk,
             scale,
-            rkeys,
-            lkeys,
-            before,
-            lead,
-            first,
-            last,
+            rkeys: entries.iter().map(|entry| entry.rkey).collect(),
+            lkeys: entries.iter().map(|entry| entry.lkey).collect(),
+            start,
+            reach,
+            skip,
         })
     }
 
@@ -195,10 +184,9 @@ impl<L: Copy> Equal<L> {
             scale: Scale::NONE,
             rkeys: Box::default(),
             lkeys: Box::default(),
-            before: 0,
-            lead: 0,
-            first: None,
-            last: None,
+            start: 0,
+            reach: 0,
+            skip: 0,
         }
     }
 
@@ -207,7 +195,7 @@ impl<L: Copy> Equal<L> {
         self.chunk != 0
     }
 
-    /// The keys of the whole chunk that holds `addr` and the `more` bytes behind it.
+    /// The keys of the chunk that holds `addr` and the `more` bytes behind it.
     #[inline(always)]
     fn find(&self, addr: u64, more: u64) -> Option<super::Key<L>> {
         // Fetched here, or a loop would fetch where it begins for each look-up.
@@ -218,59 +206,44 @@ impl<L: Copy> Equal<L> {
         // A loop over look-ups of one length finds the room once.
         let room = self.chunk.saturating_sub(more);
         let (number, fits) = self.scale.place(at, room);
+        // Where it wraps, `more` is at least the length of a chunk, and there is no room.
+        let last = self.reach.wrapping_sub(more);
+        let within = !self.scale.has_ends() || at.wrapping_sub(self.start) <= last;
         let index = usize::try_from(number).ok()?;
         let rkey = *rkeys.get(index)?;
         let lkey = *lkeys.get(index)?;
-        fits.then_some(super::Key {
-            lkey,
-            rkey,
-            index: index + self.before,
+        (fits && within).then_some(super::Key { lkey, rkey, index })
+    }
+
+    #[inline]
+    fn keys(&self, index: usize) -> Option<MrKeys<L>> {
+        Some(MrKeys {
+            lkey: *self.lkeys.get(index)?,
+            rkey: *self.rkeys.get(index)?,
         })
     }
 
-    /// Keys of any chunk.
+    /// First and last offset of the `index`-th chunk, which there is.
     #[inline]
-    fn keys(&self, index: usize) -> Option<MrKeys<L>> {
-        let whole = match index.checked_sub(self.before) {
-            Some(whole) => whole,
-            None => return self.first,
-        };
-        match (self.lkeys.get(whole), self.rkeys.get(whole)) {
-            (Some(&lkey), Some(&rkey)) => Some(MrKeys { lkey, rkey }),
-            _ => self.last.filter(|_| whole == self.rkeys.len()),
-        }
-    }
-
-    /// First and last offset of the `index`-th chunk.
-    #[inline]
-    fn bounds(&self, index: usize, reach: u64) -> (u64, u64) {
-        let Some(whole) = index.checked_sub(self.before) else {
-            return (0, self.lead - 1);
-        };
+    fn bounds(&self, index: usize) -> (u64, u64) {
+        let from = (index as u64) * self.chunk;
         // Saturation is harmless: the last chunk ends at `reach`.
-        let from = (whole as u64)
-            .saturating_mul(self.chunk)
-            .saturating_add(self.lead);
-        (from, from.saturating_add(self.chunk - 1).min(reach))
+        let to = from.saturating_add(self.chunk - 1) - self.skip;
+        (from.saturating_sub(self.skip), to.min(self.reach))
     }
 }
 
 impl<L> Equal<L> {
     /// Number of the chunk that holds `offset`; of bytes behind the last one it is higher.
+    #[inline]
     fn at_or_after(&self, offset: u64) -> usize {
-        // None in the shorter chunk before the whole ones.
-        let Some(at) = offset.checked_sub(self.lead) else {
-            return 0;
-        };
+        let at = offset.saturating_add(self.skip);
         let number = at.checked_div(self.chunk).map(usize::try_from);
-        match number {
-            Some(Ok(number)) => number + self.before,
-            _ => usize::MAX,
-        }
+        number.and_then(Result::ok).unwrap_or(usize::MAX)
     }
 
     fn count(&self) -> usize {
-        self.before + self.rkeys.len() + usize::from(self.last.is_some())
+        self.rkeys.len()
     }
 }
 

@@ -204,7 +204,7 @@ impl<L: Copy> KeyTable<L> {
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Part<L>> {
         let table = &*self.inner;
-        let (from, to, keys) = table.index.mr(index, table.reach)?;
+        let (from, to, keys) = table.index.mr(index)?;
         Some(Part {
             addr: table.base + from,
             len: to - from + 1,
@@ -221,14 +221,16 @@ impl<L: Copy> KeyTable<L> {
 }
 
 impl<L: Copy> Inner<L> {
-    /// A chunk that is shorter than the others; else why there is no single MR.
+    /// The last bytes of a long chunk; else why there is no single MR.
+    // `inline`, and all that it calls: then each unit of code that looks up has it, the compiler sees that it only reads, and a
+    // loop fetches what it needs of the table once. It is cold, and stays a call.
     #[cold]
-    #[inline(never)]
+    #[inline]
     fn find_at_edge(&self, addr: u64, len: u64) -> Result<Key<L>, LookupError> {
         let offset = addr.wrapping_sub(self.base);
         let more = len.wrapping_sub(1);
         if offset <= self.reach
-            && let Some(key) = self.index.at_edge(offset, more, self.reach)
+            && let Some(key) = self.index.at_edge(offset, more)
         {
             return Ok(key);
         }
@@ -237,7 +239,7 @@ impl<L: Copy> Inner<L> {
 
     /// Why `lookup` found no single MR.
     #[cold]
-    #[inline(never)]
+    #[inline]
     fn explain(&self, addr: u64, len: u64) -> LookupError {
         let Some(more) = len.checked_sub(1) else {
             return LookupError::Empty { addr };

@@ -15,6 +15,8 @@ pub(super) struct Scale {
     /// 0 where the factor is rounded up, 1 where it is rounded down.
     bias: u32,
     coarse: bool,
+    /// Whether the first or the last chunk is shorter. It makes no difference here, but must be known where this is.
+    ends: bool,
 }
 
 impl Scale {
@@ -23,11 +25,12 @@ impl Scale {
         factor: 0,
         bias: 0,
         coarse: false,
+        ends: false,
     };
 
     /// `None` where one of `count` chunks would come out wrong: those of one byte, some that are no multiple of 4 KiB, and some of
     /// more than 1 TiB.
-    pub(super) fn new(chunk: u64, count: usize) -> Option<Self> {
+    pub(super) fn new(chunk: u64, count: usize, ends: bool) -> Option<Self> {
         let coarse = || {
             let units = chunk >> GRAIN;
             let whole = units << GRAIN == chunk;
@@ -37,7 +40,8 @@ impl Scale {
                 ..scale
             })
         };
-        Self::fine(chunk, count).or_else(coarse)
+        let scale = Self::fine(chunk, count).or_else(coarse)?;
+        Some(Self { ends, ..scale })
     }
 
     /// Rounded up, with `error = factor * chunk - 2^64`: the byte `within` of chunk `n` becomes
@@ -57,6 +61,7 @@ impl Scale {
                 factor,
                 bias,
                 coarse: false,
+                ends: false,
             })
         };
         let up = match below {
@@ -64,6 +69,12 @@ impl Scale {
             _ => fits(down + 1, u128::from(chunk) - below, 0),
         };
         up.or_else(|| fits(down, below, 1))
+    }
+
+    /// Whether the first or the last chunk is shorter.
+    #[inline(always)]
+    pub(super) fn has_ends(self) -> bool {
+        self.ends
     }
 
     /// How many bytes before the first chunk the offsets begin that are given to [`place`](Self::place).
@@ -121,6 +132,10 @@ mod tests {
         yes
     }
 
+    fn whole(chunk: u64, count: usize) -> Option<Scale> {
+        Scale::new(chunk, count, false)
+    }
+
     /// What the offset `at` and the room must come to.
     fn check(
         scale: Scale,
@@ -150,7 +165,7 @@ mod tests {
     fn every_byte_of_small_chunks_has_its_place() {
         for chunk in 2..40 {
             for count in [1, 2, 3, 50] {
-                let scale = Scale::new(chunk, count).unwrap();
+                let scale = Scale::new(chunk, count, false).unwrap();
                 let end = chunk * count as u64 + 100;
                 let beyond = (end..).step_by(977).take(100);
                 for at in (0..end).chain(beyond).chain(u64::MAX - 100..=u64::MAX) {
@@ -169,15 +184,12 @@ mod tests {
             let count = usize::try_from(u64::MAX / chunk).unwrap();
             assert!(Scale::fine(chunk, count).is_some(), "{log}");
         }
-        assert!(Scale::new(0, 1).is_none() && Scale::new(1, 1).is_none());
+        assert!(Scale::new(0, 1, false).is_none() && Scale::new(1, 1, false).is_none());
         assert!(most(Scale::fine, 66 * MIB) >= 3849);
         assert_eq!(most(Scale::fine, 3 * GIB), 5);
-        assert!(most(Scale::new, 3 * GIB) > 10_000_000);
+        assert!(most(whole, 3 * GIB) > 10_000_000);
         // No multiple of 4 KiB.
-        assert_eq!(
-            most(Scale::new, 3 * GIB + 1),
-            most(Scale::fine, 3 * GIB + 1)
-        );
+        assert_eq!(most(whole, 3 * GIB + 1), most(Scale::fine, 3 * GIB + 1));
     }
 
     proptest! {
@@ -187,7 +199,7 @@ mod tests {
         fn a_table_of_256_tib_has_a_scale(units in 1u64..=(1 << 28), fewer in 0u32..28) {
             let chunk = (units >> fewer).max(1) << GRAIN;
             let count = usize::try_from((1 << 48) / chunk).unwrap();
-            prop_assert!(Scale::new(chunk, count).is_some());
+            prop_assert!(Scale::new(chunk, count, false).is_some());
         }
 
         #[test]
@@ -201,10 +213,10 @@ mod tests {
             within in any::<u64>(),
             room in any::<u64>(),
         ) {
-            let most = most(Scale::new, chunk).min(usize::try_from(u64::MAX / chunk).unwrap());
+            let most = most(whole, chunk).min(usize::try_from(u64::MAX / chunk).unwrap());
             for count in [1, most.max(1), 1 + few % most.max(1)] {
                 // Long chunks of any length have none.
-                let Some(scale) = Scale::new(chunk, count) else { continue };
+                let Some(scale) = Scale::new(chunk, count, false) else { continue };
                 let last = (count - 1) as u64 * chunk;
                 for start in [0, last, number % count as u64 * chunk] {
                     let room = room % (chunk + 1);

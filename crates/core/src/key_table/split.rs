@@ -43,7 +43,7 @@ impl<L: Copy> Iterator for Split<'_, L> {
     fn next(&mut self) -> Option<Part<L>> {
         self.left = self.left.checked_sub(1)?;
         let table = &*self.table.inner;
-        let (_, to, keys) = table.index.mr(self.next, table.reach)?;
+        let (_, to, keys) = table.index.mr(self.next)?;
         let last = self.last.min(table.base + to);
         let part = Part {
             addr: self.at,

@@ -139,18 +139,34 @@ fn the_end_of_the_address_space_is_an_ordinary_border() {
 fn borders_of_many_equal_chunks_are_exact() {
     const MIB: u64 = 1 << 20;
     for (chunk, count) in [(64 * MIB, 10_000), (66 * MIB, 10_000), (3072 * MIB, 448)] {
-        for first in [chunk, 5 * MIB + 3] {
+        for (first, last_len) in [(chunk, chunk), (5 * MIB + 3, chunk), (chunk, 7 * MIB + 1)] {
             let base = (1 << 46) + 1;
             let mut ranges = vec![(base, first)];
             ranges.extend((0..count).map(|n| (base + first + n * chunk, chunk)));
+            let end = base + first + count * chunk;
+            ranges.push((end, last_len));
             let keys = table(&ranges);
-            for n in [0, 1, 2, count / 2, count - 1] {
+            for n in [0, 1, 2, count / 2, count - 1, count] {
                 let border = base + first + n * chunk;
                 let n = usize::try_from(n).unwrap();
                 for len in [1, 2, 4095, 4096, 4097, MIB + 1] {
                     let index = |addr| keys.lookup(addr, len).map(|key| key.index);
                     assert_eq!(index(border - len), Ok(n), "{chunk} {first} {n} {len}");
                     assert_eq!(index(border), Ok(n + 1), "{chunk} {first} {n} {len}");
+                    let last = (end + last_len) - len;
+                    assert_eq!(index(base), Ok(0), "{chunk} {first} {len}");
+                    assert_eq!(
+                        index(last).map(|n| n + 1),
+                        Ok(ranges.len()),
+                        "{chunk} {first} {len}"
+                    );
+                    for outside in [base - 1, base - len, last + 1, last + len] {
+                        let answer = index(outside);
+                        assert!(
+                            matches!(answer, Err(LookupError::Missing(_))),
+                            "{outside:#x}: {answer:?}"
+                        );
+                    }
                     if len > 1 {
                         let crosses = LookupError::Crosses {
                             first: n,

@@ -77,6 +77,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "key_table::scale::tests::both_halves_are_exact",
     },
     Mutant {
+        name: "lookup-ends",
+        file: "crates/core/src/key_table/index.rs",
+        text: "at.wrapping_sub(self.start) <= last",
+        replacement: "at <= last",
+        target: CORE,
+        test: "key_table::tests::borders_of_many_equal_chunks_are_exact",
+    },
+    Mutant {
         name: "lookup-bias",
         file: "crates/core/src/key_table/scale.rs",
         text: "(product as u64).wrapping_sub(self.bias.into())",
@@ -87,8 +95,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "lookup-shorter-first",
         file: "crates/core/src/key_table/index.rs",
-        text: "base.wrapping_add(lead)",
-        replacement: "base",
+        text: "let skip = chunk - first.len;",
+        replacement: "let skip = first.len - first.len;",
         target: CORE,
         test: "key_table::tests::lookup_and_split_agree_with_the_model",
     },
