@@ -17,7 +17,7 @@ use hugemr_core::registrar::{CancelToken, Mr, Registration};
 use hugemr_core::size::PageSize;
 use hugemr_host::mapping::{Kind, MapRequest, Mapping, Placement};
 use hugemr_host::pools::Pools;
-use hugemr_host::populate::Road;
+use hugemr_host::populate::{Road, usable_cpus};
 use hugemr_host::reserve::{Effort, Spread};
 use hugemr_host::root::Root;
 
@@ -33,13 +33,17 @@ use crate::verify::{Proof, ProofError, verify};
 /// stops everything.
 pub(crate) type Hook<'a> = dyn Fn(&Chunk, u64, &[PhysRun]) -> Result<(), String> + Sync + 'a;
 
+fn cpus(root: &Root) -> NonZeroUsize {
+    NonZeroUsize::new(usable_cpus(root)).unwrap_or(NonZeroUsize::MIN)
+}
+
 /// How a plan is carried out on memory of this host.
 pub struct Build<'a> {
     plan: &'a Plan,
     platform: Option<&'a Platform>,
     root: Root,
     access: Access,
-    threads: NonZeroUsize,
+    threads: Option<NonZeroUsize>,
     cancel: CancelToken,
     progress: Option<&'a (dyn Fn(Event) + Sync)>,
     before: Option<&'a Hook<'a>>,
@@ -53,7 +57,7 @@ pub struct Build<'a> {
 }
 
 impl<'a> Build<'a> {
-    /// With the default access (local write, remote read, remote write), on the calling thread and one more.
+    /// With the default access (local write, remote read, remote write), on as many threads as the process has CPUs.
     #[must_use]
     pub fn new(plan: &'a Plan) -> Self {
         Self {
@@ -61,7 +65,7 @@ impl<'a> Build<'a> {
             platform: None,
             root: Root::real(),
             access: Access::REMOTE_RW,
-            threads: NonZeroUsize::MIN,
+            threads: None,
             cancel: CancelToken::new(),
             progress: None,
             before: None,
@@ -82,10 +86,11 @@ impl<'a> Build<'a> {
         self
     }
 
-    /// Threads that populate, and as many that register meanwhile.
+    /// Threads that populate, and as many that register meanwhile. Without it as many as the process has CPUs: those of its
+    /// affinity mask, and no more than the quota of its cgroup pays for.
     #[must_use]
     pub fn threads(mut self, threads: NonZeroUsize) -> Self {
-        self.threads = threads;
+        self.threads = Some(threads);
         self
     }
 
@@ -269,7 +274,7 @@ impl<'a> Build<'a> {
             memory: Arc::new(memory),
             root: &self.root,
             access: self.access,
-            threads: self.threads,
+            threads: self.threads.unwrap_or_else(|| cpus(&self.root)),
             cancel: &self.cancel,
             tell,
             before: self.before,
