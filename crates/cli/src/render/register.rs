@@ -187,7 +187,7 @@ fn predicted(seen: &Seen) -> Option<String> {
     let took = [
         ("reserve", report.reserve),
         ("populate", Some(report.populate)),
-        ("register", Some(report.registering)),
+        (super::estimate::CALLS, Some(report.registering)),
         ("together", Some(seen.took)),
     ];
     let estimated = seen.estimated.as_ref()?;

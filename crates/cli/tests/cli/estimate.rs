@@ -61,12 +61,16 @@ fn what_happened_stands_beside_it() {
     run(line)
         .exits(0)
         .says("  estimated populate ")
-        .says("; register took ")
+        .says("; registration calls alone took ")
         .says(" (a simulated device has no rate); together ")
         .says(", took ");
     run(&format!("{line} --rate mr=1000/s"))
         .exits(0)
-        .says("; register 1 ms, took ");
+        .says("; registration calls alone 1 ms, took ");
+    // One name, one number: the other one is from the first call to the last.
+    let out = run(line).exits(0).out;
+    assert_eq!(out.matches(", register ").count(), 1, "{out}");
+    assert!(!out.contains("; register "), "{out}");
     let json = run(&format!("{line} --json")).exits(0).json();
     assert!(json["estimate"]["populate"]["likely"].as_f64().unwrap() > 0.0);
     assert!(json["seconds"]["populate"].as_f64().unwrap() > 0.0);
