@@ -177,3 +177,32 @@ fn two_that_exclude_each_other_say_which_to_drop() {
         }
     }
 }
+
+/// A number below 0 with its flag and whatever stands behind it; what is no number at all is said once.
+#[test]
+fn a_value_that_is_no_number_is_said_as_it_was_typed() {
+    for (line, said) in [
+        (
+            "plan SIM --leave -1%",
+            "--leave -1%: no size and no count is below 0",
+        ),
+        ("plan SIM --chunk -1GiB", "--chunk -1GiB: no size"),
+        (
+            "plan SIM --other -80GiB@64KiB",
+            "--other -80GiB@64KiB: no size",
+        ),
+        ("register SIM --threads -1", "--threads -1: no size"),
+        ("register SIM --threads=-1", "\"-1\" is below 0"),
+        ("plan -1.5TiB", "-1.5TiB: no size"),
+        ("plan abc", "\"abc\" does not start with a number"),
+        ("plan 3foo", "\"foo\" in \"3foo\" is no unit"),
+        (
+            "plan SIM --estimate --rate populate=-3GiB/s",
+            "\"-3GiB\" does not start with a number",
+        ),
+    ] {
+        let ran = on_sim(line).exits(2);
+        assert!(ran.err.contains(said), "{line}: {}", ran.err);
+        assert!(!ran.err.contains("from 0 on"), "{line}: {}", ran.err);
+    }
+}

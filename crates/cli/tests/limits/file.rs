@@ -17,6 +17,10 @@ fn a_report_becomes_an_interval_and_a_contradiction_is_refused() {
         .exits(0)
         .says("24,903,680 entries fit, 25,165,824 do not");
     run("learn --ok 96GiB --fail 95GiB").exits(1);
+    // Of no device it is only said, and that is said, too.
+    run("learn --ok 95GiB")
+        .exits(0)
+        .says("not saved: no device");
     let ran = run("learn").exits(2);
     assert!(
         ran.err.contains("neither --ok SIZE nor --fail SIZE") && ran.err.contains("--fail 96GiB"),
