@@ -74,7 +74,7 @@ fn costs(
     not_known: &mut Vec<String>,
 ) -> Costs {
     let given = |of: RateOf| {
-        let rate = args.rate.iter().rev().find(|rate| rate.of == of)?;
+        let rate = args.rate.iter().find(|rate| rate.of == of)?;
         Some(Cost {
             per_unit: Seconds::exactly(rate.seconds),
             once: Seconds::ZERO,

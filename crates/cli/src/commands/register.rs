@@ -39,6 +39,7 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
             "--devices, --pds: register registers on one device in one protection domain; plan reckons with more",
         ));
     }
+    command.time.consistent()?;
     let mut asked = ask(&command.what)?;
     let memory = memory_kind(command, &asked.opened)?;
     together(command, memory)?;

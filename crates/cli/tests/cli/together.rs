@@ -166,6 +166,16 @@ fn two_that_exclude_each_other_say_which_to_drop() {
             format!("plan {sim} --chunk 1GiB --chunk 2GiB"),
             "--chunk is given twice, and counts once",
         ),
+        (
+            format!(
+                "plan {sim} --estimate --rate populate=3GiB/s --rate pin=1GiB/s --rate populate=4GiB/s"
+            ),
+            "--rate populate is given twice, and counts once; drop one",
+        ),
+        (
+            format!("register {sim} --memory real --estimate --rate mr=3/s --rate mr=3/s"),
+            "--rate mr is given twice",
+        ),
     ] {
         let ran = run(&line).exits(2);
         assert!(ran.err.contains(said), "{line}: {}", ran.err);
