@@ -76,6 +76,33 @@ fn flags_with_effect_are_taken() {
     }
 }
 
+/// What `--other` adds to the need stands in a row of its own.
+#[test]
+fn the_part_of_the_need_that_is_of_others_is_told() {
+    let line = "plan 10GiB --device sim:erdma --pds 2 --other 80GiB@64KiB";
+    let plain = |line: &str| {
+        let out = run(line).exits(0).out;
+        let rows = out
+            .lines()
+            .map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
+        rows.collect::<Vec<_>>()
+    };
+    for (more, row) in [
+        ("", "of which 1,310,720 - --other"),
+        (" --other 4KiB@4KiB", "of which 1,310,721 - --other"),
+        // Of these pages the need is not certain, what others hold is.
+        (" --pages thp", "of which 1,310,720 - --other"),
+    ] {
+        let rows = plain(&format!("{line}{more}"));
+        assert!(rows.iter().any(|had| had == row), "{more}: {rows:?}");
+    }
+    let rows = plain("plan 10GiB --device sim:erdma");
+    assert!(
+        !rows.iter().any(|row| row.starts_with("of which")),
+        "{rows:?}"
+    );
+}
+
 /// An empty word, or one of separators alone.
 #[test]
 fn an_empty_value_is_refused() {
