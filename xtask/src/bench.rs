@@ -18,6 +18,11 @@ const PACKAGES: &[Package] = &[
     ("libhugetlbfs-bin", "start: hugeadm --pool-list"),
 ];
 
+/// As `side-by-side` knows them: it is built for minutes before it could say that it has no such one.
+const SUBJECTS: [&str; 6] = [
+    "populate", "pipeline", "register", "lookup", "layout", "start",
+];
+
 const USAGE: &str = "\
 bench [--quick] [SUBJECT...]   side by side; all subjects in full: docs/performance.md is written
 bench --criterion [FILTER]     the criterion benchmarks instead";
@@ -34,9 +39,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 }
 
 fn side_by_side(args: &[String]) -> Result<()> {
-    if let Some(flag) = args.iter().find(|a| a.starts_with('-') && *a != "--quick") {
-        bail!("{flag}: {USAGE}");
-    }
+    check(args)?;
     for (package, what_for) in install(PACKAGES) {
         eprintln!("not installed: {package} ({what_for}); its rows will say so");
     }
@@ -61,6 +64,17 @@ fn side_by_side(args: &[String]) -> Result<()> {
         eprintln!("not root: no huge pages can be reserved, and pagemap hides physical addresses");
     }
     measured(&mut program)
+}
+
+fn check(args: &[String]) -> Result<()> {
+    if let Some(flag) = args.iter().find(|a| a.starts_with('-') && *a != "--quick") {
+        bail!("{flag}: {USAGE}");
+    }
+    let known = |arg: &str| arg == "--quick" || SUBJECTS.contains(&arg);
+    if let Some(other) = args.iter().find(|arg| !known(arg)) {
+        bail!("{other:?} is no subject: {}\n{USAGE}", SUBJECTS.join(", "));
+    }
+    Ok(())
 }
 
 /// Flags by which loops begin at a cache line. A loop of a dozen instructions that crosses one takes up to 1.4 times as long, and
@@ -104,4 +118,37 @@ fn done(command: &mut Command) -> Result<()> {
         bail!("{} ended with {status}", command.get_program().display());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_subject_is_said_before_anything_is_built() {
+        let of = |line: &str| {
+            let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            check(&args).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(""), Ok(()));
+        assert_eq!(of("--quick lookup start"), Ok(()));
+        assert!(of("lookup nope").is_err_and(|said| said.starts_with("\"nope\" is no subject")));
+        assert!(of("--nope").is_err());
+    }
+
+    /// The program that measures has the same.
+    #[test]
+    fn the_subjects_are_those_of_the_program() {
+        let source = include_str!("../../benches/src/bin/side-by-side/main.rs");
+        let list = source
+            .split_once("const SUBJECTS")
+            .and_then(|(_, list)| list.split_once("];"));
+        let (list, _) = list.expect("a list");
+        let runs = list.matches("::run").count();
+        assert_eq!(runs, SUBJECTS.len());
+        for subject in SUBJECTS {
+            assert!(list.contains(&format!("\"{subject}\",")), "{subject}");
+            assert!(list.contains(&format!("{subject}::run")), "{subject}");
+        }
+    }
 }

@@ -169,7 +169,7 @@ pub(crate) struct WhatArgs {
     /// Answer as one JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Undecided counts as no, and so does unproven (register --verify)
+    /// Undecided counts as no, and so does what is unproven (register --verify, --prove)
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]

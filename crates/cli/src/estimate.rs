@@ -9,6 +9,7 @@ use hugemr_host::measure::{self, MeasureError, Measured};
 use hugemr_host::root::Root;
 
 use crate::args::{EstimateArgs, RateOf};
+use crate::commands::note;
 use crate::device::Opened;
 use crate::host;
 
@@ -23,6 +24,10 @@ pub(crate) struct Estimated {
     /// What could not be measured, and why.
     pub(crate) not_known: Vec<String>,
 }
+
+/// What is measured is memory that the hypervisor has given already. Of memory that it has still to give, 8 to 12 times the time
+/// was measured.
+const NEW_TO_THE_MACHINE: &str = "memory that this virtual machine has not used since it was started can take ten times as long to populate, also longer than at worst";
 
 /// `None`: not asked for. Takes a second or so.
 pub(crate) fn make(
@@ -69,14 +74,16 @@ fn costs(
     not_known: &mut Vec<String>,
 ) -> Costs {
     let given = |of: RateOf| {
-        let rate = args.rate.iter().rev().find(|rate| rate.of == of)?;
+        let rate = args.rate.iter().find(|rate| rate.of == of)?;
         Some(Cost {
             per_unit: Seconds::exactly(rate.seconds),
+            once: Seconds::ZERO,
             source: Source::new(Kind::Given, "--rate"),
         })
     };
     let nothing = |text: &'static str| Cost {
         per_unit: Seconds::ZERO,
+        once: Seconds::ZERO,
         source: Source::new(Kind::Documented, text),
     };
     let simulated = opened.simulated().is_some();
@@ -98,6 +105,9 @@ fn costs(
             None
         }
     };
+    if given(RateOf::Populate).is_none() && host::is_virtual(&root) {
+        note(NEW_TO_THE_MACHINE.to_owned());
+    }
     let populate = given(RateOf::Populate)
         .or_else(|| measured("populate", measure::populate(&root, page, threads)));
     let pin = match given(RateOf::Pin) {
@@ -138,6 +148,7 @@ fn cost(measured: &Measured) -> Option<Cost> {
     );
     Some(Cost {
         per_unit: Seconds::of(&measured.per_gib)?,
+        once: Seconds::ZERO,
         source: Source::new(Kind::Measured, text),
     })
 }

@@ -103,3 +103,32 @@ pub(crate) fn cpus() -> Option<u64> {
     let online = Root::real().text("/sys/devices/system/cpu/online")?;
     hugemr_host::root::parse_list(&online).map(|list| list.len() as u64)
 }
+
+/// Whether a hypervisor shows itself to this host: x86 has a flag for it.
+pub(crate) fn is_virtual(root: &Root) -> bool {
+    let info = root.read("/proc/cpuinfo").unwrap_or_default();
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags"));
+    flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_virtual_machine_is_known_by_its_flag() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = Root::at(folder.path());
+        assert!(!is_virtual(&root));
+        std::fs::create_dir(folder.path().join("proc")).expect("a folder");
+        for (info, expected) in [
+            ("processor\t: 0\nflags\t\t: fpu hypervisor lahf_lm\n", true),
+            ("processor\t: 0\nflags\t\t: fpu lahf_lm\n", false),
+            ("model name\t: hypervisor\nflags\t\t: fpu\n", false),
+            ("processor\t: 0\nFeatures\t: fp asimd\n", false),
+        ] {
+            std::fs::write(folder.path().join("proc/cpuinfo"), info).expect("a file");
+            assert_eq!(is_virtual(&root), expected, "{info}");
+        }
+    }
+}

@@ -70,8 +70,8 @@ pub(crate) fn known(args: &LimitsArgs, which: &Which) -> Option<(PathBuf, Record
             }
             Err(error) => {
                 remark(&format!("limits not used: {}", chain(&error)));
-                if matches!(error, LimitsError::NotUnderstood { .. }) {
-                    remark(&format!("  way out    {}", away(&path)));
+                if let Some(way) = way_out(&error) {
+                    remark(&format!("  way out    {way}"));
                 }
                 None
             }
@@ -259,7 +259,24 @@ impl NotSaved {
     }
 }
 
-/// The way out of a file that is not understood, for a shell.
+/// The way out of a file that is not understood. One that was named, and is another program's, stays where it is.
+fn way_out(error: &LimitsError) -> Option<String> {
+    match error {
+        LimitsError::NotUnderstood { path, .. } => Some(away(path)),
+        LimitsError::Foreign { path, .. } if is_default(path) => Some(away(path)),
+        LimitsError::Foreign { .. } => Some(ANOTHER.to_owned()),
+        _ => None,
+    }
+}
+
+const ANOTHER: &str = "another file: --limits FILE";
+
+/// Whether it is the file that is used where none is named.
+fn is_default(path: &Path) -> bool {
+    path == Path::new(SYSTEM) || own().is_some_and(|own| own == path)
+}
+
+/// Moves a file away, for a shell.
 fn away(path: &Path) -> String {
     let mut bad = path.as_os_str().to_owned();
     bad.push(".bad");
@@ -273,15 +290,12 @@ fn away(path: &Path) -> String {
 /// The limits file cannot be written: something else was named, or the system refused.
 fn refused(what: &str, error: &LimitsError) -> Failure {
     let text = format!("{what}: {}", chain(error));
-    match error {
-        LimitsError::NotRegular { .. } => {
-            Failure::usage(text).with("way out    another file: --limits FILE")
-        }
-        LimitsError::NotUnderstood { path, .. } => {
-            Failure::system(text).with(format!("way out    {}", away(path)))
-        }
-        _ => Failure::system(text).with("way out    another file: --limits FILE"),
-    }
+    let failure = match error {
+        LimitsError::NotRegular { .. } => Failure::usage(text),
+        _ => Failure::system(text),
+    };
+    let way = way_out(error).unwrap_or_else(|| ANOTHER.to_owned());
+    failure.with(format!("way out    {way}"))
 }
 
 /// Refuses what could not be saved in the end, before anything is tried.
@@ -356,5 +370,17 @@ mod tests {
             real.contains("HOME") && !real.contains("simulated"),
             "{real}"
         );
+    }
+
+    #[test]
+    fn what_lies_in_the_own_place_is_moved_away_and_what_was_named_is_not() {
+        let way = |path: &str| {
+            way_out(&LimitsError::Foreign {
+                path: path.into(),
+                why: "line 1".to_owned(),
+            })
+        };
+        assert!(way(SYSTEM).is_some_and(|way| way.contains("mv /var/lib/hugemr")));
+        assert_eq!(way("/etc/passwd").as_deref(), Some(ANOTHER));
     }
 }

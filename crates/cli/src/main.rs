@@ -117,14 +117,18 @@ fn below_zero(error: &clap::Error) -> Option<Failure> {
     if error.kind() != ErrorKind::UnknownArgument || !is_number {
         return None;
     }
-    let words: Vec<String> = std::env::args().collect();
+    let words: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
     let at = words
         .iter()
         .position(|other| other.starts_with(word.as_str()))?;
     let of = words[..at].last().filter(|before| before.starts_with("--"));
     let of = of.map_or_else(String::new, |flag| format!("{flag} "));
+    // clap tells the first letter of what it took for flags.
+    let typed = &words[at];
     Some(
-        Failure::usage(format_args!("{of}{word}: sizes and counts are from 0 on"))
+        Failure::usage(format_args!("{of}{typed}: no size and no count is below 0"))
             .with("what is taken: --help"),
     )
 }

@@ -74,9 +74,12 @@ impl Bytes {
         }
         let number_len = t.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_' && c != ',');
         let (number, unit) = t.split_at(number_len.unwrap_or(t.len()));
-        let (scale, decimal) = unit_scale(unit.trim()).ok_or_else(|| SizeError::UnknownUnit {
-            text: text.to_owned(),
-            unit: unit.trim().to_owned(),
+        let (scale, decimal) = unit_scale(unit.trim()).ok_or_else(|| match number {
+            "" => SizeError::NoNumber(text.to_owned()),
+            _ => SizeError::UnknownUnit {
+                text: text.to_owned(),
+                unit: unit.trim().to_owned(),
+            },
         })?;
         let value = scaled(number, scale, text)?;
         Ok((Self(value), decimal))

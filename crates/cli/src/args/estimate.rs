@@ -3,6 +3,8 @@
 use clap::Args;
 use hugemr_core::size::{Bytes, GIB};
 
+use crate::exit::Failure;
+
 /// How long it will take.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Time")]
@@ -14,6 +16,24 @@ pub(crate) struct EstimateArgs {
     /// that the device takes, all threads together)
     #[arg(long, value_name = "STEP=SPEED", value_parser = parse_rate, requires = "estimate")]
     pub(crate) rate: Vec<Rate>,
+}
+
+impl EstimateArgs {
+    /// Refuses two speeds of one step.
+    pub(crate) fn consistent(&self) -> Result<(), Failure> {
+        let twice = |at: usize| {
+            self.rate[..at]
+                .iter()
+                .any(|rate| rate.of == self.rate[at].of)
+        };
+        match (0..self.rate.len()).find(|&at| twice(at)) {
+            Some(at) => Err(Failure::usage(format_args!(
+                "--rate {} is given twice, and counts once; drop one of them",
+                self.rate[at].of.name()
+            ))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A step and the seconds of one unit of it: a GiB, a huge page, an MR.
@@ -31,17 +51,25 @@ pub(crate) enum RateOf {
     Mr,
 }
 
+impl RateOf {
+    const ALL: [Self; 4] = [Self::Reserve, Self::Populate, Self::Pin, Self::Mr];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Reserve => "reserve",
+            Self::Populate => "populate",
+            Self::Pin => "pin",
+            Self::Mr => "mr",
+        }
+    }
+}
+
 fn parse_rate(text: &str) -> Result<Rate, String> {
     let wrong = || format!("{text:?} is no STEP=SPEED like populate=10GiB/s or reserve=300000/s");
     let (step, speed) = text.split_once('=').ok_or_else(wrong)?;
     let amount = speed.strip_suffix("/s").ok_or_else(wrong)?;
-    let of = match step {
-        "reserve" => RateOf::Reserve,
-        "populate" => RateOf::Populate,
-        "pin" => RateOf::Pin,
-        "mr" => RateOf::Mr,
-        _ => return Err(format!("{step:?} is none of reserve, populate, pin, mr")),
-    };
+    let of = RateOf::ALL.into_iter().find(|of| of.name() == step);
+    let of = of.ok_or_else(|| format!("{step:?} is none of reserve, populate, pin, mr"))?;
     let unit = match of {
         RateOf::Populate | RateOf::Pin => GIB as f64,
         RateOf::Reserve | RateOf::Mr => 1.0,

@@ -62,8 +62,15 @@ pub(crate) struct MaybeKernel(pub(crate) Option<KernelVersion>);
 pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     let digits = ungrouped(text)
         .ok_or_else(|| format!("{text:?}: commas stand before groups of three digits"))?;
-    if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_digit()) {
-        return Err(format!("{text:?} is no whole number from 0 on"));
+    let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+    if !is_number(&digits) {
+        let is_below = digits.strip_prefix('-').is_some_and(is_number);
+        let what = if is_below {
+            "below 0"
+        } else {
+            "no whole number"
+        };
+        return Err(format!("{text:?} is {what}"));
     }
     digits
         .parse()
@@ -271,6 +278,18 @@ mod tests {
         assert!(parse_budget("5-4").is_err());
         assert!(parse_budget("1,5-2").is_err());
         assert!(parse_count("1,0000").is_err());
+        // Also of those that take no 0.
+        for text in ["-1", "-1,000"] {
+            let is_below = Err(format!("{text:?} is below 0"));
+            assert_eq!(parse_count(text), is_below);
+            assert_eq!(parse_threads(text).map(|n| n.get() as u64), is_below);
+        }
+        for text in ["", "x", "-", "-x", "1.5", "--1", "-+1"] {
+            assert_eq!(
+                parse_count(text),
+                Err(format!("{text:?} is no whole number"))
+            );
+        }
         assert_eq!(parse_leave("10%"), Ok(Leave::PerCent(10)));
         assert!(parse_leave("101%").is_err());
         assert!(parse_other("80GiB").is_err());

@@ -130,7 +130,12 @@ pub(crate) fn run(command: &LearnCommand) -> Ended {
             }
             Ok(Exit::Yes)
         }
-        None => Ok(Exit::Yes),
+        None => {
+            if !command.json {
+                say("not saved: no device was named (--device NAME)")?;
+            }
+            Ok(Exit::Yes)
+        }
     }
 }
 

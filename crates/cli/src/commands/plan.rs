@@ -50,6 +50,7 @@ pub(crate) fn ask(what: &WhatArgs) -> Result<Asked, Failure> {
 }
 
 pub(crate) fn run(command: &PlanCommand) -> Ended {
+    command.time.consistent()?;
     let asked = ask(&command.what)?;
     match plan(&asked.request, &asked.device, &asked.host) {
         Ok(plan) => fits(command, &asked, &plan),

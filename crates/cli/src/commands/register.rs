@@ -39,6 +39,7 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
             "--devices, --pds: register registers on one device in one protection domain; plan reckons with more",
         ));
     }
+    command.time.consistent()?;
     let mut asked = ask(&command.what)?;
     let memory = memory_kind(command, &asked.opened)?;
     together(command, memory)?;
@@ -85,9 +86,12 @@ pub(crate) fn run(command: &RegisterCommand) -> Ended {
         return Ok(Exit::No);
     }
     if command.prove.is_some() && asked.opened.simulated().is_some() {
-        remark(
-            "--prove: no kernel takes part in a simulated device; predicted is held against what arrived in the device",
-        );
+        remark(match memory {
+            MemoryKind::Real => {
+                "--prove: no kernel takes part in a simulated device; what arrives there is held against what is predicted from physical addresses, where those can be read"
+            }
+            MemoryKind::None => "--prove: no kernel takes part in a simulated device",
+        });
     }
     let risk = if command.reserve {
         host::risk_of_raising(&plan)
@@ -258,13 +262,17 @@ impl Run<'_> {
 
     fn seen(&self, held: &Held, proved: Proved) -> render::Seen {
         let inside = device::report(&self.asked.opened);
-        render::Seen::of(
+        let mut seen = render::Seen::of(
             &self.asked.device.name,
             self.plan,
             held,
             inside.as_ref(),
             proved,
-        )
+        );
+        if self.command.prove.is_some() && self.asked.opened.simulated().is_some() {
+            seen.unproved = seen.why_unproved();
+        }
+        seen
     }
 
     /// Everything is registered: says it, and holds it if asked to.
@@ -315,7 +323,8 @@ impl Run<'_> {
         } else {
             say(&render::released(&released))?;
         }
-        if self.command.what.strict && seen.page_proof().is_some_and(|proof| !proof.is_whole()) {
+        let half = seen.page_proof().is_some_and(|proof| !proof.is_whole());
+        if self.command.what.strict && (half || seen.unproved.is_some()) {
             remark("the page size of not every MR is proved, and --strict takes that as no");
             return Ok(Exit::No);
         }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 pub(super) fn document(proof: &PageProof) -> Value {
     match proof {
-        PageProof::Impossible(why) => json!({ "how": Value::Null, "why": why }),
+        PageProof::Impossible(why) => impossible(why),
         PageProof::Watched {
             how,
             mrs,
@@ -23,6 +23,11 @@ pub(super) fn document(proof: &PageProof) -> Value {
             "left": left,
         }),
     }
+}
+
+/// Asked for, and not to be had.
+pub(super) fn impossible(why: &str) -> Value {
+    json!({ "how": Value::Null, "why": why })
 }
 
 pub(super) fn verdict(verdict: Verdict) -> Value {

@@ -21,7 +21,10 @@ pub(crate) fn register(seen: &Seen, released: Option<&Released>) -> Value {
         }),
         "reserved": seen.reserved.as_ref().map(|pools| pools.raised().map(change).collect::<Vec<_>>()),
         "risk": seen.risk,
-        "page_proof": seen.page_proof().map(super::prove::document),
+        "page_proof": match &seen.unproved {
+            Some(why) => Some(super::prove::impossible(why)),
+            None => seen.page_proof().map(super::prove::document),
+        },
         "mrs": seen.rows.iter().map(row).collect::<Vec<_>>(),
         "verified": match &seen.proved {
             Proved::NotAsked => None,

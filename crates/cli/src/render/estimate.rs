@@ -98,19 +98,23 @@ fn beside(step: &str, predicted: Option<Seconds>, took: Duration) -> Option<Stri
     ))
 }
 
+/// The step `register` here: the time in the calls alone. The line above has another one, from the first call to the last, with
+/// the waiting for memory in between.
+pub(crate) const CALLS: &str = "registration calls alone";
+
 /// What was predicted and what happened. Times of steps that were not taken are `None`.
 pub(crate) fn compared(of: &Estimated, took: &[(&str, Option<Duration>)]) -> String {
     let predicted = |step: &str| match step {
         "reserve" => of.times.reserve,
         "populate" => of.times.populate,
-        "register" => of.times.register,
+        CALLS => of.times.register,
         _ => of.times.total,
     };
     let parts: Vec<String> = took
         .iter()
         .filter_map(|(step, took)| {
             let took = (*took)?;
-            if of.without_rate && *step == "register" {
+            if of.without_rate && *step == CALLS {
                 return Some(format!("{step} took {} ({NO_RATE})", words::time(took)));
             }
             beside(step, predicted(step), took)

@@ -3,7 +3,9 @@
 use hugemr_core::device::Family;
 use hugemr_core::fact::{Fit, Limit};
 use hugemr_core::host::Host;
-use hugemr_core::plan::{Check, ChunkBound, Code, Pages, Plan, Resource, Verdict, mrs};
+use hugemr_core::plan::{
+    Check, ChunkBound, Code, Pages, Plan, PlanRequest, Resource, Verdict, mrs,
+};
 use hugemr_core::quirk::{Presence, Quirk, QuirkState};
 use hugemr_core::size::{Bytes, Count, Grouped, PageSize};
 
@@ -23,7 +25,7 @@ pub(crate) struct Commands {
 pub(crate) fn plan(plan: &Plan, asked: &Asked, commands: &Commands) -> String {
     let mut lines = vec![headline(plan)];
     lines.extend(words::rounded(plan).map(|text| format!("  {text}")));
-    lines.push(arithmetic(plan));
+    lines.push(arithmetic(plan, &asked.request));
     lines.extend(profile(plan, &asked.host));
     lines.extend(bound(plan));
     for other in &plan.alternatives {
@@ -65,7 +67,7 @@ fn headline(plan: &Plan) -> String {
     }
 }
 
-fn arithmetic(plan: &Plan) -> String {
+fn arithmetic(plan: &Plan, request: &PlanRequest) -> String {
     let mut rows = Vec::new();
     for check in &plan.checks {
         if check.resource == Resource::EntriesPerMr
@@ -102,6 +104,16 @@ fn arithmetic(plan: &Plan) -> String {
             limit,
             format!("{source}{mark}"),
         ]);
+        if check.resource == Resource::Entries && !request.others.is_empty() {
+            // The rest of the need is of the plan, in each PD.
+            let own = plan.entries.0.saturating_mul(request.pds);
+            rows.push(vec![
+                "  of which".to_owned(),
+                Grouped(check.need.0.saturating_sub(own)).to_string(),
+                "-".to_owned(),
+                "--other".to_owned(),
+            ]);
+        }
     }
     let kernel = Bytes(plan.kernel_memory).to_string();
     rows.push(vec![

@@ -90,11 +90,14 @@ fn headline(seen: &Seen) -> String {
             Count(entries, "entry")
         ));
     }
-    if let Some(Report {
-        layout: LayoutProof::NotRead(why),
-        ..
-    }) = &seen.report
-    {
+    let not_read = match &seen.report {
+        Some(Report {
+            layout: LayoutProof::NotRead(why),
+            ..
+        }) => Some(why),
+        _ => None,
+    };
+    if let Some(why) = seen.unproved.as_ref().or(not_read) {
         line.push_str(&format!("\n  page size not proved: {why}"));
     }
     line
@@ -184,7 +187,7 @@ fn predicted(seen: &Seen) -> Option<String> {
     let took = [
         ("reserve", report.reserve),
         ("populate", Some(report.populate)),
-        ("register", Some(report.registering)),
+        (super::estimate::CALLS, Some(report.registering)),
         ("together", Some(seen.took)),
     ];
     let estimated = seen.estimated.as_ref()?;
@@ -262,6 +265,15 @@ mod tests {
         }
     }
 
+    fn arrived() -> crate::device::Arrived {
+        crate::device::Arrived {
+            page: PageSize::M2,
+            entries: 32_768,
+            len: 64 * GIB,
+            wire_len: 64 * GIB,
+        }
+    }
+
     /// 896 GiB on a real device, the kernel watched; `odd` is what it was seen to make of the last MR.
     fn seen(odd: Verdict) -> Seen {
         let same = Verdict::Same(InKernel {
@@ -320,6 +332,7 @@ mod tests {
             reserved: None,
             risk: None,
             estimated: None,
+            unproved: None,
             as_planned: true,
             planned_entries: None,
         }
@@ -364,6 +377,30 @@ PAGE SIZE NOT AS PREDICTED: 1 of 14 MRs, seen by kretprobe (--all)
 proved: RDMA write and read at both ends of 14 MRs and across 13 borders, 200 ms
   time reserve 41.80 s, populate 8.10 s, register 3.00 s (overlapped), total 51.00 s; 64 threads
 "#]]
+        );
+    }
+
+    /// On a simulated device: no kernel is watched, and what is held against each other may be missing.
+    #[test]
+    fn what_was_not_held_against_each_other_is_unproved() {
+        let mut seen = seen(Verdict::NotSeen);
+        for row in &mut seen.rows {
+            (row.seen, row.arrived) = (None, Some(arrived()));
+        }
+        assert_eq!(seen.why_unproved(), None);
+        seen.rows[3].predicted = None;
+        let why = seen.why_unproved();
+        assert!(why.is_some_and(|why| why.contains("not every MR")));
+        if let Some(report) = &mut seen.report {
+            report.layout = LayoutProof::NotRead("hidden".to_owned());
+        }
+        assert_eq!(seen.why_unproved().as_deref(), Some("hidden"));
+        seen.report = None;
+        seen.unproved = seen.why_unproved();
+        let said = headline(&seen);
+        assert!(
+            said.contains("page size not proved: without memory"),
+            "{said}"
         );
     }
 }

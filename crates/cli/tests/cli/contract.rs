@@ -71,10 +71,7 @@ fn bad_usage_names_what_is_wrong() {
             "5.15.0",
         ),
         ("register 1GiB --device sim:erdma --threads 0", "at least 1"),
-        (
-            "register 1GiB --device sim:erdma --devices=-1",
-            "no whole number",
-        ),
+        ("register 1GiB --device sim:erdma --devices=-1", "below 0"),
         ("plan 1GiB --device sim:erdma --budget=-1", "LOW-HIGH"),
         ("inspect --pid abc", "no whole number"),
         ("diagnose --errno EWHAT", "EWHAT"),
@@ -315,10 +312,10 @@ fn what_cannot_be_is_named_with_its_flag() {
     for (line, said) in [
         (
             "plan 1GiB --device sim:efa --max-mr -1",
-            "--max-mr -1: sizes",
+            "--max-mr -1: no size",
         ),
         ("plan -1GiB --device sim:efa", "-1"),
-        ("learn --ok -5", "--ok -5: sizes"),
+        ("learn --ok -5", "--ok -5: no size"),
     ] {
         let ran = run(line).exits(2);
         assert!(ran.err.contains(said), "{line}: {}", ran.err);

@@ -101,6 +101,27 @@ fn a_proof_is_said_and_is_0() {
     assert!(not_asked.exits(0).json()["verified"].is_null());
 }
 
+/// A page size that was to be proved and could not be: one line, and no failure unless `--strict` makes it one.
+#[test]
+fn an_unproved_page_size_is_0_and_strictly_1() {
+    let line = format!("register 1GiB --device {ARTICLE} --prove --budget 99999999");
+    run(&line)
+        .exits(0)
+        .says("page size not proved: without memory");
+    let json = run(&format!("{line} --json")).exits(0).json();
+    assert!(json["page_proof"]["how"].is_null());
+    let why = json["page_proof"]["why"].as_str();
+    assert!(why.is_some_and(|why| why.contains("--memory real")));
+    let strictly = run(&format!("{line} --strict")).exits(1);
+    assert!(
+        strictly.err.contains("and --strict takes that as no"),
+        "{}",
+        strictly.err
+    );
+    let asked_for_nothing = line.replace("--prove", "--strict");
+    assert!(!run(&asked_for_nothing).exits(0).out.contains("not proved"));
+}
+
 /// A device that cannot reach itself: one line, and no failure unless `--strict` makes it one.
 #[test]
 fn unproven_is_0_and_strictly_1() {

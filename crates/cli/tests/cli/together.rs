@@ -76,6 +76,33 @@ fn flags_with_effect_are_taken() {
     }
 }
 
+/// What `--other` adds to the need stands in a row of its own.
+#[test]
+fn the_part_of_the_need_that_is_of_others_is_told() {
+    let line = "plan 10GiB --device sim:erdma --pds 2 --other 80GiB@64KiB";
+    let plain = |line: &str| {
+        let out = run(line).exits(0).out;
+        let rows = out
+            .lines()
+            .map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
+        rows.collect::<Vec<_>>()
+    };
+    for (more, row) in [
+        ("", "of which 1,310,720 - --other"),
+        (" --other 4KiB@4KiB", "of which 1,310,721 - --other"),
+        // Of these pages the need is not certain, what others hold is.
+        (" --pages thp", "of which 1,310,720 - --other"),
+    ] {
+        let rows = plain(&format!("{line}{more}"));
+        assert!(rows.iter().any(|had| had == row), "{more}: {rows:?}");
+    }
+    let rows = plain("plan 10GiB --device sim:erdma");
+    assert!(
+        !rows.iter().any(|row| row.starts_with("of which")),
+        "{rows:?}"
+    );
+}
+
 /// An empty word, or one of separators alone.
 #[test]
 fn an_empty_value_is_refused() {
@@ -166,6 +193,16 @@ fn two_that_exclude_each_other_say_which_to_drop() {
             format!("plan {sim} --chunk 1GiB --chunk 2GiB"),
             "--chunk is given twice, and counts once",
         ),
+        (
+            format!(
+                "plan {sim} --estimate --rate populate=3GiB/s --rate pin=1GiB/s --rate populate=4GiB/s"
+            ),
+            "--rate populate is given twice, and counts once; drop one",
+        ),
+        (
+            format!("register {sim} --memory real --estimate --rate mr=3/s --rate mr=3/s"),
+            "--rate mr is given twice",
+        ),
     ] {
         let ran = run(&line).exits(2);
         assert!(ran.err.contains(said), "{line}: {}", ran.err);
@@ -175,5 +212,34 @@ fn two_that_exclude_each_other_say_which_to_drop() {
             let error = json["error"].as_str().expect("text");
             assert!(error.contains(said), "{line}: {error}");
         }
+    }
+}
+
+/// A number below 0 with its flag and whatever stands behind it; what is no number at all is said once.
+#[test]
+fn a_value_that_is_no_number_is_said_as_it_was_typed() {
+    for (line, said) in [
+        (
+            "plan SIM --leave -1%",
+            "--leave -1%: no size and no count is below 0",
+        ),
+        ("plan SIM --chunk -1GiB", "--chunk -1GiB: no size"),
+        (
+            "plan SIM --other -80GiB@64KiB",
+            "--other -80GiB@64KiB: no size",
+        ),
+        ("register SIM --threads -1", "--threads -1: no size"),
+        ("register SIM --threads=-1", "\"-1\" is below 0"),
+        ("plan -1.5TiB", "-1.5TiB: no size"),
+        ("plan abc", "\"abc\" does not start with a number"),
+        ("plan 3foo", "\"foo\" in \"3foo\" is no unit"),
+        (
+            "plan SIM --estimate --rate populate=-3GiB/s",
+            "\"-3GiB\" does not start with a number",
+        ),
+    ] {
+        let ran = on_sim(line).exits(2);
+        assert!(ran.err.contains(said), "{line}: {}", ran.err);
+        assert!(!ran.err.contains("from 0 on"), "{line}: {}", ran.err);
     }
 }

@@ -17,6 +17,10 @@ fn a_report_becomes_an_interval_and_a_contradiction_is_refused() {
         .exits(0)
         .says("24,903,680 entries fit, 25,165,824 do not");
     run("learn --ok 96GiB --fail 95GiB").exits(1);
+    // Of no device it is only said, and that is said, too.
+    run("learn --ok 95GiB")
+        .exits(0)
+        .says("not saved: no device");
     let ran = run("learn").exits(2);
     assert!(
         ran.err.contains("neither --ok SIZE nor --fail SIZE") && ran.err.contains("--fail 96GiB"),
@@ -57,7 +61,6 @@ fn a_broken_file_is_said_with_its_line_and_never_written_over() {
         ("version = 1\n[[device]]\nname = \"erdma_0\"\n", "cut off"),
         ("version = 7\n", "later hugemr"),
         ("version = 0\n", "never written"),
-        ("\u{0}\u{1}", "not understood"),
     ] {
         std::fs::write(&path, text).unwrap();
         let with = format!("--device sim:erdma --limits {}", path.display());
@@ -82,6 +85,40 @@ fn a_broken_file_is_said_with_its_line_and_never_written_over() {
         }
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     }
+}
+
+/// A file of another program is to stay where it is, unless it lies where hugemr puts its own.
+#[test]
+fn a_file_of_something_else_is_not_moved_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    for text in [
+        "root:x:0:0:root:/root:/bin/bash\n",
+        "\u{0}\u{1}",
+        "[package]\nname = \"x\"\nversion = \"1\"\n",
+        "version = 4\n\n[[package]]\nname = \"x\"\n",
+        "device = \"erdma_0\"\n",
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let with = format!("--device sim:erdma --limits {}", path.display());
+        for (line, code) in [
+            (format!("plan 1GiB {with}"), 0),
+            (format!("probe {with} --up-to 100000"), 3),
+            (learn(&path, "erdma_0", "--ok 1GiB"), 3),
+        ] {
+            let err = run(&line).exits(code).err;
+            assert!(err.contains("is no limits file: "), "{line}: {err}");
+            assert!(err.contains("another file: --limits FILE"), "{line}: {err}");
+            assert!(!err.contains("mv "), "{line}: {err}");
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+    let ran: crate::common::Ran = hugemr("plan 1GiB --device sim:erdma")
+        .env("HUGEMR_LIMITS", &path)
+        .output()
+        .unwrap()
+        .into();
+    assert!(!ran.exits(0).err.contains("mv "));
 }
 
 #[test]

@@ -67,6 +67,43 @@ fn a_user_without_rights_registers_what_is_ready_and_is_told_what_needs_root() {
     is_as_before(before, "nobody");
 }
 
+/// What `--prove` asks for and hidden addresses deny is said, and strictly no.
+#[test]
+#[ignore = "needs root"]
+fn hidden_addresses_prove_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let program: PathBuf = folder.path().join("hugemr");
+    std::fs::copy(env!("CARGO_BIN_EXE_hugemr"), &program).unwrap();
+    for path in [folder.path(), &program] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let line =
+        "register 1MiB --device sim:verbs --memory real --pages 4KiB --memlock unlimited --prove";
+    let run = |flag: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .arg(&program)
+            .args(line.split(' '))
+            .args(flag)
+            .current_dir("/");
+        let out = output(&mut command);
+        (out.status.code(), text(&out))
+    };
+    let (code, said) = run(&[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("page size not proved: physical addresses are hidden"),
+        "{said}"
+    );
+    let (code, said) = run(&["--json"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("\"how\": null"), "{said}");
+    let (code, said) = run(&["--strict"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("--strict takes that as no"), "{said}");
+}
+
 /// Runs `script` in a mount namespace of its own. It finds a cgroup in `$CG` with the limit of 2 MiB pages in the file
 /// `$MAX`, and hugemr in `$HUGEMR`; `enter` puts a process into the cgroup. `None` where this machine has no hugetlb
 /// controller that can be had.

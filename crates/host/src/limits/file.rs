@@ -14,6 +14,7 @@ use hugemr_core::errno::Errno;
 use hugemr_input::InputError;
 
 use super::Limits;
+use super::text::resembles;
 use crate::sys;
 
 /// No more than this is read, bytes: a host has few devices.
@@ -36,7 +37,15 @@ pub enum LimitsError {
         #[source]
         source: io::Error,
     },
-    /// It is no limits file, or a damaged one.
+    /// It is nothing that hugemr has written: another program's file.
+    #[error("{} is no limits file: {why}", .path.display())]
+    Foreign {
+        /// Which file.
+        path: PathBuf,
+        /// Where and why.
+        why: String,
+    },
+    /// It is a damaged limits file, or one of a later version.
     #[error("{} is not understood: {why}", .path.display())]
     NotUnderstood {
         /// Which file.
@@ -76,7 +85,7 @@ pub struct Waiting {
 /// # Errors
 /// See [`LimitsError`].
 pub fn read(path: &Path) -> Result<Limits, LimitsError> {
-    let not_understood = |why: String| LimitsError::NotUnderstood {
+    let foreign = |why: String| LimitsError::Foreign {
         path: path.to_owned(),
         why,
     };
@@ -97,9 +106,15 @@ pub fn read(path: &Path) -> Result<Limits, LimitsError> {
                 kind,
             });
         }
-        Err(other) => return Err(not_understood(other.to_string())),
+        Err(other) => return Err(foreign(other.to_string())),
     };
-    Limits::parse(&text).map_err(not_understood)
+    Limits::parse(&text).map_err(|why| match resembles(&text) {
+        true => LimitsError::NotUnderstood {
+            path: path.to_owned(),
+            why,
+        },
+        false => foreign(why),
+    })
 }
 
 /// Refuses what is there and no regular file, the null device too: it would take a limits file and give none back.

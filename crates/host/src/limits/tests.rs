@@ -84,9 +84,8 @@ fn what_is_not_understood_is_said_with_its_place_and_never_written_over() {
     let cut = whole.strip_suffix("# end\n").unwrap();
     let bad = [
         (cut, "echo '# end' >> FILE"),
-        ("version = 2\n[[new]]\n", "later"),
+        ("# Limits of RDMA devices\nversion = 2\n[[new]]\n", "later"),
         ("version = 0\n", "never written"),
-        ("\n", "no version"),
         ("version = \"1\"\n", "no number"),
         ("version = 1\n[[device]]\nname = 5\n# end\n", "line 3"),
         (
@@ -110,8 +109,16 @@ fn what_is_not_understood_is_said_with_its_place_and_never_written_over() {
         assert!(matches!(error, LimitsError::NotUnderstood { .. }));
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
-    fs::write(&path, [0xff, 0xfe]).unwrap();
-    assert!(read(&path).is_err());
+    for text in [
+        &b"\n"[..],
+        &[0xff, 0xfe],
+        b"version = 4\n[[package]]\n",
+        b"a:b\n",
+    ] {
+        fs::write(&path, text).unwrap();
+        let error = read(&path).unwrap_err();
+        assert!(matches!(error, LimitsError::Foreign { .. }), "{error}");
+    }
     fs::write(&path, vec![b'#'; usize::try_from(LARGEST + 1).unwrap()]).unwrap();
     assert!(read(&path).unwrap_err().to_string().contains("longer"));
 }

@@ -12,6 +12,22 @@ pub const VERSION: u64 = 1;
 /// The last line: a file without it was cut off.
 const END: &str = "# end";
 
+/// What the first line begins with.
+const HEAD: &str = "# Limits of RDMA devices";
+
+/// Whether a text that is not understood may have been a limits file once: it has the first line of one, a block of a device, or a
+/// version and no table of another kind (`Cargo.lock` has both).
+pub(super) fn resembles(text: &str) -> bool {
+    let lines = || text.lines().map(str::trim);
+    let has_device = lines().any(|line| line == "[[device]]");
+    let is_table = |line: &str| line.starts_with('[');
+    let is_version = |line: &str| {
+        let value = line.strip_prefix("version");
+        value.is_some_and(|value| value.trim_start().starts_with('='))
+    };
+    text.starts_with(HEAD) || has_device || lines().any(is_version) && !lines().any(is_table)
+}
+
 /// As it is written.
 #[derive(Serialize, Deserialize)]
 struct Written {
@@ -115,9 +131,7 @@ impl Limits {
             rest: self.rest.clone(),
         };
         let body = toml::to_string(&written).unwrap_or_default();
-        format!(
-            "# Limits of RDMA devices, measured by hugemr. To forget one, delete its block.\n{body}{END}\n"
-        )
+        format!("{HEAD}, measured by hugemr. To forget one, delete its block.\n{body}{END}\n")
     }
 }
 

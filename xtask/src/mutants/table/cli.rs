@@ -21,6 +21,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "real::unproven_is_0_and_strictly_1",
     },
     Mutant {
+        name: "cli-unproved-strictly",
+        file: "crates/cli/src/commands/register.rs",
+        text: "(half || seen.unproved.is_some())",
+        replacement: "half",
+        target: CLI,
+        test: "real::an_unproved_page_size_is_0_and_strictly_1",
+    },
+    Mutant {
         name: "typed-wrong-flag-kept",
         file: "crates/cli/src/typed.rs",
         text: "if replaced || left_out || !takes(flag) {",

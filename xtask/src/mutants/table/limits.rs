@@ -76,4 +76,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         target: HOST,
         test: "limits::tests::writers_at_once_lose_nothing",
     },
+    Mutant {
+        name: "limits-moves-anything",
+        file: "crates/cli/src/limits.rs",
+        text: "LimitsError::Foreign { path, .. } if is_default(path)",
+        replacement: "LimitsError::Foreign { path, .. } if path.is_absolute()",
+        target: "-p hugemr-cli --test limits",
+        test: "file::a_file_of_something_else_is_not_moved_away",
+    },
 ];

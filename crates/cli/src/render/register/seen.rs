@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hugemr::{PageProof, Proof, Report};
+use hugemr::{LayoutProof, PageProof, Proof, Report};
 use hugemr_core::plan::Plan;
 use hugemr_core::prove::Verdict;
 use hugemr_core::registrar::Mr;
@@ -58,6 +58,8 @@ pub(crate) struct Seen {
     pub(crate) risk: Option<String>,
     /// What was predicted before, where that was asked for.
     pub(crate) estimated: Option<Estimated>,
+    /// Why the page size of a simulated device was not shown, where that was asked for.
+    pub(crate) unproved: Option<String>,
     /// No MR is other than it should be.
     pub(crate) as_planned: bool,
     /// Entries at most, as planned, where it became more.
@@ -115,6 +117,7 @@ impl Seen {
             reserved: None,
             risk: None,
             estimated: None,
+            unproved: None,
             as_planned,
             planned_entries: more.then_some(plan.entries.1),
         }
@@ -122,6 +125,20 @@ impl Seen {
 
     pub(crate) fn page_proof(&self) -> Option<&PageProof> {
         self.report.as_ref()?.pages.as_ref()
+    }
+
+    /// Why not every MR that arrived was held against a prediction; `None`: every one was.
+    pub(crate) fn why_unproved(&self) -> Option<String> {
+        let held = |row: &Row| row.predicted.is_some() && row.arrived.is_some();
+        match &self.report {
+            None => Some("without memory nothing is predicted (--memory real predicts)".to_owned()),
+            Some(Report {
+                layout: LayoutProof::NotRead(why),
+                ..
+            }) => Some(why.clone()),
+            Some(_) if self.rows.iter().all(held) => None,
+            Some(_) => Some("not every MR was predicted".to_owned()),
+        }
     }
 }
 
