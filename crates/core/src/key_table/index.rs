@@ -1,17 +1,16 @@
 //! Where an offset lies, in a few nanoseconds.
 //!
-//! Most tables are made of equal chunks without a gap: then one multiplication by the reciprocal of the chunk tells the number
-//! of the MR and how far in it the offset is ([`Scale`]), and one load fetches a key (8 bytes an MR, lkeys and rkeys apart). Two
-//! comparisons are all checks there are: that the table has that chunk, and that the range ends in it; a third holds it against
-//! the ends of the table where the first or the last chunk is shorter. Other tables have [`Buckets`] (24 bytes an MR and at most
-//! 16 for the buckets). Binary searches of any kind were measured to be slower than
-//! both, and than the page table of UCX.
+//! Most tables are made of equal chunks without a gap, of which the first and the last may be shorter: then one multiplication by
+//! the reciprocal of the chunk tells the number of the MR and how far in it the offset is ([`Scale`]), and one load fetches a key
+//! (8 bytes an MR, lkeys and rkeys apart). Three comparisons are all checks there are: that the range ends in the table, that the
+//! table has that chunk, and that the range ends in it. Other tables have [`Buckets`] (24 bytes an MR and at most 16 for the
+//! buckets). Binary searches of any kind were measured to be slower than both, and than the page table of UCX.
 //!
-//! A loop over look-ups of equal chunks has 14 instructions for each (15 where chunks are so long that the scale has units of
-//! 4 KiB, where ranges that end with a chunk take a call more; 17 with shorter ends); a bare loop that computes the number, loads the key and checks nothing has 6 where the chunk is a power of two, else
-//! 9. On an EPYC of 2.4 GHz (Zen 3) both take 1.1 to 1.9 ns where the chunk is no power of two. It is bound by how many
-//! instructions and jumps the CPU takes in, not by waiting: while others use the machine, up to twice as long was measured, and
-//! 1.4 times as long where the loop crosses a cache line.
+//! A loop over look-ups of equal chunks has 17 instructions for each, whatever their length is; a bare loop that computes the number,
+//! loads the key and checks nothing has 6 where the chunk is a power of two, else 9. On an EPYC of 2.4 GHz (Zen 3) it takes about
+//! 1.0 ns. It is bound by how many instructions and jumps the CPU takes in, not by waiting: while others use the machine, up to
+//! twice as long was measured, and 1.4 times as long where the loop crosses a cache line. Of chunks that are counted in units of
+//! 4 KiB a range that ends in the last of them takes a call more.
 
 use super::Entry;
 use super::buckets::Buckets;
@@ -35,12 +34,12 @@ pub(super) struct Index<L> {
     buckets: Option<Buckets<L>>,
 }
 
-/// Equal chunks without a gap; the first and the last may be shorter, then both ends of the table are looked at, too. What a
-/// look-up needs of other tables comes first, in one cache line.
-#[repr(C, align(64))]
+/// Equal chunks without a gap; the first and the last may be shorter. All that a look-up needs is in two cache lines that are
+/// fetched together.
+#[repr(C, align(128))]
 struct Equal<L> {
-    /// Address at which the first chunk would begin if it were whole, less the bias of the scale.
-    origin: u64,
+    /// Address of the first byte.
+    base: u64,
     /// Length of a whole chunk; 0 in a table of other MRs.
     chunk: u64,
     scale: Scale,
@@ -49,10 +48,10 @@ struct Equal<L> {
     rkeys: Box<[Rkey]>,
     /// As many.
     lkeys: Box<[L]>,
-    /// Distance of the first byte from `origin`.
-    start: u64,
     /// Offset of the last byte; at least the length of a chunk, less 1.
     reach: u64,
+    /// Where on the scale the first byte is: by how much the first chunk is shorter, and the bias.
+    start: u64,
     /// By how much the first chunk is shorter.
     skip: u64,
 }
@@ -159,19 +158,18 @@ impl<L: Copy> Equal<L> {
     fn new(entries: &[Entry<L>], chunk: u64, reach: u64) -> Option<Self> {
         let first = entries.first()?;
         let skip = chunk - first.len;
-        // Offsets from where the first chunk would begin.
-        skip.checked_add(reach)?;
-        let ends = entries.iter().any(|entry| entry.len < chunk);
-        let scale = Scale::new(chunk, entries.len(), ends)?;
-        let start = skip.wrapping_add(scale.bias());
+        let scale = Scale::new(chunk, entries.len())?;
+        let start = skip.checked_add(scale.bias())?;
+        // Places on the scale.
+        start.checked_add(reach)?;
         Some(Self {
-            origin: first.addr.wrapping_sub(start),
+            base: first.addr,
             chunk,
             scale,
             rkeys: entries.iter().map(|entry| entry.rkey).collect(),
             lkeys: entries.iter().map(|entry| entry.lkey).collect(),
-            start,
             reach,
+            start,
             skip,
         })
     }
@@ -179,13 +177,13 @@ impl<L: Copy> Equal<L> {
     /// In which nothing is found.
     fn none() -> Self {
         Self {
-            origin: 0,
+            base: 0,
             chunk: 0,
             scale: Scale::NONE,
             rkeys: Box::default(),
             lkeys: Box::default(),
-            start: 0,
             reach: 0,
+            start: 0,
             skip: 0,
         }
     }
@@ -201,18 +199,20 @@ impl<L: Copy> Equal<L> {
         // Fetched here, or a loop would fetch where it begins for each look-up.
         let rkeys = &*self.rkeys;
         let lkeys = self.lkeys.get(..rkeys.len())?;
-        // An address before the origin wraps, and becomes a number that no chunk has.
-        let at = addr.wrapping_sub(self.origin);
-        // A loop over look-ups of one length finds the room once.
+        // An address before the base wraps, and is beyond every end. A loop over look-ups of one length finds the end and the room
+        // once. Where `more` is beyond `reach`, there is no room.
+        let offset = addr.wrapping_sub(self.base);
+        let last = self.reach.saturating_sub(more);
         let room = self.chunk.saturating_sub(more);
-        let (number, fits) = self.scale.place(at, room);
-        // Where it wraps, `more` is at least the length of a chunk, and there is no room.
-        let last = self.reach.wrapping_sub(more);
-        let within = !self.scale.has_ends() || at.wrapping_sub(self.start) <= last;
+        let (number, fits) = self.scale.place(offset.wrapping_add(self.start), room);
+        // No `&&`: then all of the table is read in any case, and a loop reads it once.
+        if !(fits & (offset <= last)) {
+            return None;
+        }
         let index = usize::try_from(number).ok()?;
         let rkey = *rkeys.get(index)?;
         let lkey = *lkeys.get(index)?;
-        (fits && within).then_some(super::Key { lkey, rkey, index })
+        Some(super::Key { lkey, rkey, index })
     }
 
     #[inline]
@@ -287,8 +287,8 @@ mod tests {
     const LONG: u64 = (1 << 63) - 1;
 
     #[test]
-    fn what_a_look_up_of_equal_chunks_needs_is_one_cache_line() {
-        let line = std::mem::offset_of!(Equal<Lkey>, lkeys) + size_of::<Box<[Lkey]>>();
-        assert!(line <= 64 && align_of::<Equal<Lkey>>() == 64);
+    fn what_a_look_up_of_equal_chunks_needs_is_two_cache_lines() {
+        let end = std::mem::offset_of!(Equal<Lkey>, skip);
+        assert!(end <= 128 && align_of::<Equal<Lkey>>() == 128);
     }
 }

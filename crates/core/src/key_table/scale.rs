@@ -1,7 +1,7 @@
 //! The number of an equal chunk, and whether a range ends in it, by one multiplication.
 
 /// log2 of a coarse unit: 4 KiB.
-const GRAIN: u32 = 12;
+const GRAIN: u8 = 12;
 
 /// Takes offsets to a line on which each chunk is `2^64` long: the upper half of the product is the number of the chunk, the
 /// lower half says where in it the offset is.
@@ -14,9 +14,8 @@ pub(super) struct Scale {
     factor: u64,
     /// 0 where the factor is rounded up, 1 where it is rounded down.
     bias: u32,
-    coarse: bool,
-    /// Whether the first or the last chunk is shorter. It makes no difference here, but must be known where this is.
-    ends: bool,
+    /// log2 of a unit: 0, or [`GRAIN`].
+    grain: u8,
 }
 
 impl Scale {
@@ -24,31 +23,23 @@ impl Scale {
     pub(super) const NONE: Self = Self {
         factor: 0,
         bias: 0,
-        coarse: false,
-        ends: false,
+        grain: 0,
     };
 
     /// `None` where one of `count` chunks would come out wrong: those of one byte, some that are no multiple of 4 KiB, and some of
     /// more than 1 TiB.
-    pub(super) fn new(chunk: u64, count: usize, ends: bool) -> Option<Self> {
-        let coarse = || {
-            let units = chunk >> GRAIN;
-            let whole = units << GRAIN == chunk;
-            let scale = whole.then(|| Self::fine(units, count)).flatten()?;
-            Some(Self {
-                coarse: true,
-                ..scale
-            })
-        };
-        let scale = Self::fine(chunk, count).or_else(coarse)?;
-        Some(Self { ends, ..scale })
+    pub(super) fn new(chunk: u64, count: usize) -> Option<Self> {
+        let units = chunk >> GRAIN;
+        let whole = units << GRAIN == chunk;
+        let coarse = || whole.then(|| Self::of(units, count, GRAIN)).flatten();
+        Self::of(chunk, count, 0).or_else(coarse)
     }
 
     /// Rounded up, with `error = factor * chunk - 2^64`: the byte `within` of chunk `n` becomes
     /// `n * 2^64 + n * error + within * factor`. Rounded down, with `error = 2^64 - factor * chunk` and bytes counted from 1:
     /// `n * 2^64 - n * error + (within + 1) * factor`. While `count * error` is less than a factor, each chunk stays in its own
     /// stretch of `2^64` and no byte gets to where the next one is: both halves are exact.
-    fn fine(chunk: u64, count: usize) -> Option<Self> {
+    fn of(chunk: u64, count: usize, grain: u8) -> Option<Self> {
         let line = 1u128 << 64;
         let down = line.checked_div(chunk.into())?;
         let below = line - down * u128::from(chunk);
@@ -60,52 +51,35 @@ impl Scale {
             (errors < most).then_some(Self {
                 factor,
                 bias,
-                coarse: false,
-                ends: false,
+                grain,
             })
         };
         let up = match below {
             0 => fits(down, 0, 0),
             _ => fits(down + 1, u128::from(chunk) - below, 0),
         };
-        up.or_else(|| fits(down, below, 1))
-    }
-
-    /// Whether the first or the last chunk is shorter.
-    #[inline(always)]
-    pub(super) fn has_ends(self) -> bool {
-        self.ends
+        // Off by 1, the last byte would be u64::MAX.
+        let round_down = || fits(down, below, 1).filter(|_| below > 1);
+        up.or_else(round_down)
     }
 
     /// How many bytes before the first chunk the offsets begin that are given to [`place`](Self::place).
     pub(super) fn bias(self) -> u64 {
-        let bias = u64::from(self.bias);
-        if self.coarse { bias << GRAIN } else { bias }
+        u64::from(self.bias) << self.grain
     }
 
-    /// The chunk of an offset, and whether the offset is among its first `room` bytes; `room` is at most the chunk. In coarse units
-    /// it may say no of the last byte of room and the 4 KiB before it.
-    ///
-    /// Behind the last chunk the number may be too high or too low, but is no chunk's.
+    /// The chunk of an offset of the table, and whether the offset is among its first `room` bytes; `room` is at most the chunk.
+    /// In units of 4 KiB it may say no of the last byte of room and the 4 KiB before it.
     #[inline(always)]
     pub(super) fn place(self, offset: u64, room: u64) -> (u64, bool) {
-        if self.coarse {
-            // Of a unit all bytes must be among them.
-            self.place_units(offset >> GRAIN, room >> GRAIN)
-        } else {
-            self.place_units(offset, room)
-        }
-    }
-
-    #[inline(always)]
-    fn place_units(self, offset: u64, room: u64) -> (u64, bool) {
-        let product = u128::from(offset) * u128::from(self.factor);
-        // The unit that is offset 0 where there is a bias is before the first chunk, and wraps: no limit is above it.
+        // Of a unit all bytes must be among them.
+        let (units, room) = (offset >> self.grain, room >> self.grain);
+        let product = u128::from(units) * u128::from(self.factor);
         #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
-        let within = (product as u64).wrapping_sub(self.bias.into());
-        // Only a whole chunk comes to 2^64 and more. Without a branch, or the compiler makes two loops of one.
+        let within = product as u64;
+        // Only all of a chunk comes to 2^64 and more. Where the factor is rounded down, bytes are counted from 1.
         let (limit, beyond) = room.overflowing_mul(self.factor);
-        let limit = limit | u64::from(beyond).wrapping_neg();
+        let limit = limit.wrapping_add(self.bias.into()) | u64::from(beyond).wrapping_neg();
         ((product >> 64) as u64, within < limit)
     }
 }
@@ -132,8 +106,13 @@ mod tests {
         yes
     }
 
+    /// In bytes, or not at all.
+    fn bytes(chunk: u64, count: usize) -> Option<Scale> {
+        Scale::of(chunk, count, 0)
+    }
+
     fn whole(chunk: u64, count: usize) -> Option<Scale> {
-        Scale::new(chunk, count, false)
+        Scale::new(chunk, count)
     }
 
     /// What the offset `at` and the room must come to.
@@ -143,10 +122,14 @@ mod tests {
         at: u64,
         room: u64,
     ) -> Result<(), TestCaseError> {
-        let (number, holds) = scale.place(at.wrapping_add(scale.bias()), room);
+        // No table has it.
+        let Some(offset) = at.checked_add(scale.bias()) else {
+            return Ok(());
+        };
+        let (number, holds) = scale.place(offset, room);
         let found = (number < count as u64 && holds).then_some(number);
         let really = (at / chunk < count as u64 && at % chunk < room).then_some(at / chunk);
-        let unsure = scale.coarse && room.saturating_sub(at % chunk) <= 1 << GRAIN;
+        let unsure = scale.grain != 0 && room.saturating_sub(at % chunk) <= 1 << GRAIN;
         if found.is_some() || !unsure {
             prop_assert_eq!(
                 found,
@@ -165,7 +148,7 @@ mod tests {
     fn every_byte_of_small_chunks_has_its_place() {
         for chunk in 2..40 {
             for count in [1, 2, 3, 50] {
-                let scale = Scale::new(chunk, count, false).unwrap();
+                let scale = Scale::new(chunk, count).unwrap();
                 let end = chunk * count as u64 + 100;
                 let beyond = (end..).step_by(977).take(100);
                 for at in (0..end).chain(beyond).chain(u64::MAX - 100..=u64::MAX) {
@@ -182,14 +165,14 @@ mod tests {
         for log in 1..64 {
             let chunk = 1u64 << log;
             let count = usize::try_from(u64::MAX / chunk).unwrap();
-            assert!(Scale::fine(chunk, count).is_some(), "{log}");
+            assert!(bytes(chunk, count).is_some(), "{log}");
         }
-        assert!(Scale::new(0, 1, false).is_none() && Scale::new(1, 1, false).is_none());
-        assert!(most(Scale::fine, 66 * MIB) >= 3849);
-        assert_eq!(most(Scale::fine, 3 * GIB), 5);
+        assert!(Scale::new(0, 1).is_none() && Scale::new(1, 1).is_none());
+        assert!(most(bytes, 66 * MIB) >= 3849);
+        assert_eq!(most(bytes, 3 * GIB), 5);
         assert!(most(whole, 3 * GIB) > 10_000_000);
         // No multiple of 4 KiB.
-        assert_eq!(most(whole, 3 * GIB + 1), most(Scale::fine, 3 * GIB + 1));
+        assert_eq!(most(whole, 3 * GIB + 1), most(bytes, 3 * GIB + 1));
     }
 
     proptest! {
@@ -199,7 +182,7 @@ mod tests {
         fn a_table_of_256_tib_has_a_scale(units in 1u64..=(1 << 28), fewer in 0u32..28) {
             let chunk = (units >> fewer).max(1) << GRAIN;
             let count = usize::try_from((1 << 48) / chunk).unwrap();
-            prop_assert!(Scale::new(chunk, count, false).is_some());
+            prop_assert!(Scale::new(chunk, count).is_some());
         }
 
         #[test]
@@ -216,7 +199,7 @@ mod tests {
             let most = most(whole, chunk).min(usize::try_from(u64::MAX / chunk).unwrap());
             for count in [1, most.max(1), 1 + few % most.max(1)] {
                 // Long chunks of any length have none.
-                let Some(scale) = Scale::new(chunk, count, false) else { continue };
+                let Some(scale) = Scale::new(chunk, count) else { continue };
                 let last = (count - 1) as u64 * chunk;
                 for start in [0, last, number % count as u64 * chunk] {
                     let room = room % (chunk + 1);
