@@ -7,8 +7,8 @@
 //! buckets). Binary searches of any kind were measured to be slower than both, and than the page table of UCX.
 //!
 //! A loop over look-ups of equal chunks has 17 instructions for each, whatever their length is; a bare loop that computes the number,
-//! loads the key and checks nothing has 6 where the chunk is a power of two, else 9. On an EPYC of 2.4 GHz (Zen 3) it takes about
-//! 1.0 ns. It is bound by how many instructions and jumps the CPU takes in, not by waiting: while others use the machine, up to
+//! loads the key and checks nothing has 6 where the chunk is a power of two, else 9. On an EPYC of 2.4 GHz (Zen 3) it takes 1.0 to
+//! 1.2 ns. It is bound by how many instructions and jumps the CPU takes in, not by waiting: while others use the machine, up to
 //! twice as long was measured, and 1.4 times as long where the loop crosses a cache line. Of chunks that are counted in units of
 //! 4 KiB a range that ends in the last of them takes a call more.
 
