@@ -1,7 +1,7 @@
 //! Ways out of a refused plan, as they are on this host and for this command, with the command lines.
 
 use hugemr_core::plan::{
-    Code, Pages, Plan, PlanRequest, Refusal, Verdict, WayOut, plan, reserve_command,
+    Code, Pages, PlanRequest, Refusal, Verdict, WayOut, plan, reserve_command,
 };
 use hugemr_core::size::{Bytes, GIB, MIB, PageSize};
 use hugemr_host::facts::Memory;
@@ -67,19 +67,11 @@ fn there(asked: &Asked) -> Option<u64> {
 fn passes(request: &PlanRequest, what: &WhatArgs, asked: &Asked, there: Option<u64>) -> bool {
     match plan(request, &asked.device, &asked.host) {
         Ok(plan) => {
-            let is_there = there.is_none_or(|there| of_no_pool(&plan) <= there);
+            let is_there = there.is_none_or(|there| plan.of_no_pool() <= there);
             is_there && (plan.verdict != Verdict::Undecided || !what.strict)
         }
         Err(_) => false,
     }
-}
-
-/// What a plan maps besides free pages of pools, bytes: those are taken from the memory already.
-fn of_no_pool(plan: &Plan) -> u64 {
-    let pools = plan.huge_pages.iter();
-    let pooled = pools.map(|(page, count)| page.bytes().saturating_mul(*count));
-    plan.mapped
-        .saturating_sub(pooled.fold(0, u64::saturating_add))
 }
 
 /// The size that the memory of this host is enough for, on the first pages of no pool for which nothing else is in the way.
@@ -104,7 +96,7 @@ fn in_memory(
         let mut request = asked.request.clone();
         request.pages = pages;
         let whole = plan(&request, &asked.device, &roomy).ok()?;
-        if of_no_pool(&whole) <= there {
+        if whole.of_no_pool() <= there {
             return None;
         }
         let request = way.applied(&request)?;

@@ -276,6 +276,15 @@ impl Plan {
         self.segments.iter().flat_map(Segment::chunks)
     }
 
+    /// What is mapped besides pages of pools, bytes of one process: memory that is taken when it is populated.
+    #[must_use]
+    pub fn of_no_pool(&self) -> u64 {
+        let pools = self.huge_pages.iter();
+        let pooled = pools.map(|(page, count)| page.bytes().saturating_mul(*count));
+        self.mapped
+            .saturating_sub(pooled.fold(0, u64::saturating_add))
+    }
+
     /// The line of the arithmetic for a resource.
     #[must_use]
     pub fn check(&self, resource: Resource) -> Option<&Check> {

@@ -82,11 +82,7 @@ pub(super) fn checks(
             }
         }
     }
-    let pooled = sum(plan
-        .huge_pages
-        .iter()
-        .map(|(page, count)| page.bytes().saturating_mul(*count)))?;
-    let of_no_pool = plan.mapped.saturating_sub(pooled);
+    let of_no_pool = plan.of_no_pool();
     if ours && of_no_pool > 0 {
         let need = exactly(of_no_pool.checked_mul(request.processes)?);
         list.push(check(Resource::Memory, need, host.memory.clone()));
